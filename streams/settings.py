@@ -1,0 +1,242 @@
+"""Settings: one frozen value, built once, checked at birth.
+
+Layers, later ones win: defaults < `$HEADWATER_HOME/stack.toml` (addresses chosen by `headwater up`)
+< `headwater.toml` (or the file in HEADWATER_CONFIG) < `HEADWATER_SECTION__KEY` variables.
+Reads files and the environment mapping it is given; knows nothing of what the values are for.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from streams.errors import ConfigError
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+PositiveFloat = Annotated[float, msgspec.Meta(gt=0)]
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,200}$")]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the sections; unknown keys are errors, so that a typing mistake can't hide."""
+
+
+class KafkaSettings(Section):
+    bootstrap_servers: str = "127.0.0.1:9092"
+    events_topic: Name = "engagement-events"
+    refresh_topic: Name = "refresh-requests"
+    dead_letters_topic: Name = "engagement-dead-letters"
+    partitions: Positive = 8
+    replication_factor: Positive = 1
+    retention_hours: Positive = 168
+    max_record_bytes: Positive = 1_000_000
+
+
+class CassandraSettings(Section):
+    contact_points: tuple[str, ...] = ("127.0.0.1",)
+    port: Port = 9042
+    local_datacenter: str = "datacenter1"
+    keyspace: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,47}$")] = "headwater"
+    replication_factor: Positive = 1
+    request_timeout_seconds: PositiveFloat = 2.0
+    connect_timeout_seconds: PositiveFloat = 10.0
+
+
+class TritonSettings(Section):
+    url: str = "127.0.0.1:8001"
+    http_url: str = "127.0.0.1:8000"
+    metrics_url: str = "http://127.0.0.1:8002/metrics"
+    model_repository: str = ""
+    request_timeout_seconds: PositiveFloat = 10.0
+
+
+class ProducerSettings(Section):
+    linger_ms: Annotated[int, msgspec.Meta(ge=0)] = 5
+    max_in_flight: Positive = 100_000
+    delivery_timeout_seconds: PositiveFloat = 120.0
+
+
+class SequenceWorkerSettings(Section):
+    group: Name = "headwater-sequences"
+    max_batch_records: Positive = 4_000
+    max_cached_users: Positive = 50_000
+    max_writes_in_flight: Positive = 128
+    future_allowance_seconds: PositiveFloat = 60.0
+    max_dead_letter_share: Share = 0.5
+    dead_letter_window: Positive = 2_000
+    drain_seconds: PositiveFloat = 20.0
+    metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
+
+
+class EncoderWorkerSettings(Section):
+    group: Name = "headwater-encoder"
+    max_batch_records: Positive = 2_000
+    max_users_per_request: Positive = 128
+    max_tokens_per_request: Positive = 16_384
+    max_cached_users: Positive = 200_000
+    max_reads_in_flight: Positive = 64
+    drain_seconds: PositiveFloat = 20.0
+    metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
+
+
+class ServeSettings(Section):
+    host: str = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 6566
+
+
+class Settings(Section):
+    home: str = ".headwater"
+    feature_repo: str = "feature_repo"
+    kafka: KafkaSettings = KafkaSettings()
+    cassandra: CassandraSettings = CassandraSettings()
+    triton: TritonSettings = TritonSettings()
+    producer: ProducerSettings = ProducerSettings()
+    sequence_worker: SequenceWorkerSettings = SequenceWorkerSettings()
+    encoder_worker: EncoderWorkerSettings = EncoderWorkerSettings()
+    serve: ServeSettings = ServeSettings()
+
+    @property
+    def home_path(self) -> Path:
+        return Path(self.home)
+
+    @property
+    def registry_path(self) -> Path:
+        return self.home_path / "registry.db"
+
+    @property
+    def model_repository_path(self) -> Path:
+        configured = self.triton.model_repository
+        return Path(configured) if configured else self.home_path / "models"
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a setting's value came from."""
+
+    key: str
+    value: Any
+    source: str
+
+
+ENV_PREFIX = "HEADWATER_"
+# Variables with the prefix that are not settings of a section.
+_PLAIN_VARIABLES = {"HEADWATER_HOME", "HEADWATER_CONFIG", "HEADWATER_FEATURE_REPO"}
+
+
+def project_root(start: Path) -> Path:
+    """The nearest folder at or above `start` that holds `feature_repo/`, else `start` itself."""
+    for folder in (start, *start.parents):
+        if (folder / "feature_repo").is_dir():
+            return folder
+    return start
+
+
+def load_settings(
+    path: Path | None = None, environ: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> Settings:
+    """Build the settings. Raises ConfigError, naming the key, its source and what it should be."""
+    return load_settings_with_origins(path, environ, cwd)[0]
+
+
+def load_settings_with_origins(
+    path: Path | None = None, environ: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> tuple[Settings, list[Origin]]:
+    """Like `load_settings`, and for every key in force where its value came from."""
+    environ = os.environ if environ is None else environ
+    root = project_root((cwd or Path.cwd()).resolve())
+    home = (root / environ.get("HEADWATER_HOME", ".headwater")).resolve()
+    merged: dict[str, Any] = {
+        "home": str(home),
+        "feature_repo": str((root / environ.get("HEADWATER_FEATURE_REPO", "feature_repo")).resolve()),
+    }
+    sources: dict[str, str] = {
+        "home": "HEADWATER_HOME" if "HEADWATER_HOME" in environ else "default",
+        "feature_repo": "HEADWATER_FEATURE_REPO" if "HEADWATER_FEATURE_REPO" in environ else "default",
+    }
+    for source, layer in _layers(home, root, path, environ):
+        _merge(merged, sources, layer, source)
+    settings = _checked(merged, sources)
+    flat = _flatten(msgspec.to_builtins(settings))
+    return settings, [Origin(k, v, sources.get(k, "default")) for k, v in flat.items()]
+
+
+def _layers(
+    home: Path, root: Path, path: Path | None, environ: Mapping[str, str]
+) -> list[tuple[str, dict[str, Any]]]:
+    layers: list[tuple[str, dict[str, Any]]] = []
+    stack_file = home / "stack.toml"
+    if stack_file.is_file():
+        layers.append((str(stack_file), _read_toml(stack_file)))
+    named = path or (Path(environ["HEADWATER_CONFIG"]) if "HEADWATER_CONFIG" in environ else None)
+    if named is not None and not named.is_file():
+        raise ConfigError(f"settings file {named} doesn't exist; name an existing TOML file")
+    config = named or root / "headwater.toml"
+    if config.is_file():
+        layers.append((str(config), _read_toml(config)))
+    for variable in sorted(environ):
+        if variable.startswith(ENV_PREFIX) and variable not in _PLAIN_VARIABLES:
+            layers.append((variable, _from_variable(variable, environ[variable])))
+    return layers
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path} can't be read: {error.strerror}") from error
+
+
+def _from_variable(variable: str, text: str) -> dict[str, Any]:
+    section, separator, key = variable.removeprefix(ENV_PREFIX).lower().partition("__")
+    if not separator:
+        raise ConfigError(
+            f"{variable} is not a setting; write HEADWATER_SECTION__KEY, "
+            "for example HEADWATER_KAFKA__BOOTSTRAP_SERVERS"
+        )
+    value: Any = text.split(",") if (section, key) == ("cassandra", "contact_points") else text
+    return {section: {key: value}}
+
+
+def _merge(
+    merged: dict[str, Any], sources: dict[str, str], layer: dict[str, Any], source: str
+) -> None:
+    for key, value in layer.items():
+        if isinstance(value, dict):
+            section = merged.setdefault(key, {})
+            if not isinstance(section, dict):
+                raise ConfigError(f"{source}: {key!r} is a value, not a section")
+            for name, item in value.items():
+                section[name] = item
+                sources[f"{key}.{name}"] = source
+        else:
+            merged[key] = value
+            sources[key] = source
+
+
+def _checked(merged: dict[str, Any], sources: dict[str, str]) -> Settings:
+    try:
+        return msgspec.convert(merged, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        where = text.rpartition(" - at `$.")[2].rstrip("`") if " - at `$." in text else ""
+        source = sources.get(where, "")
+        origin = f" (from {source})" if source else ""
+        raise ConfigError(f"setting {where or '?'}{origin}: {text}") from error
+
+
+def _flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
