@@ -1,17 +1,17 @@
 """The errors of the platform, each named after what the caller has to do.
 
-    HeadwaterError
-    ├── ConfigError            wrong use or configuration: fix it, then start again (exit code 2)
-    ├── InvalidRecord          a record is not an event: it goes to the dead letters
-    ├── UnknownFormat          a stored blob comes from a newer or foreign writer: upgrade the reader
-    ├── LogMismatch            the topic is not the recorded incarnation: open an epoch, or repair it
-    ├── StoreUnavailable       the store did not answer in time: back off, then try again
-    ├── StoreRejected          the store answered "no" (read-only, disk full, bad value): look at it
-    ├── EncoderUnavailable     the encoder did not answer in time: back off, then try again
-    ├── EncoderRejected        the encoder answered "no", or its vectors are not usable
-    ├── RecordTooLarge         the record exceeds what the topic takes: make it smaller
-    ├── DeliveryFailed         the broker did not take a record in time: nothing was acknowledged
-    └── DeadLetterLimit        too large a share of records is bad: a person must look before it goes on
+HeadwaterError
+├── ConfigError            wrong use or configuration: fix it, then start again (exit code 2)
+├── InvalidRecord          a record is not an event: it goes to the dead letters
+├── UnknownFormat          a stored blob comes from a newer or foreign writer: upgrade the reader
+├── LogMismatch            the topic is not the recorded incarnation: open an epoch, or repair it
+├── StoreUnavailable       the store did not answer in time: back off, then try again
+├── StoreRejected          the store answered "no" (read-only, disk full, bad value): look at it
+├── EncoderUnavailable     the encoder did not answer in time: back off, then try again
+├── EncoderRejected        the encoder answered "no", or its vectors are not usable
+├── RecordTooLarge         the record exceeds what the topic takes: make it smaller
+├── DeliveryFailed         the broker did not take a record in time: nothing was acknowledged
+└── DeadLetterLimit        too large a share of records is bad: a person must look before it goes on
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Base of the sections; unknown keys are errors, so that a typing mistake can't hide."""
 
 
-class KafkaSettings(Section):
+class KafkaSettings(Section, frozen=True, kw_only=True):
     bootstrap_servers: str = "127.0.0.1:9092"
     events_topic: Name = "engagement-events"
     refresh_topic: Name = "refresh-requests"
@@ -39,7 +39,7 @@ class KafkaSettings(Section):
     max_record_bytes: Positive = 1_000_000
 
 
-class CassandraSettings(Section):
+class CassandraSettings(Section, frozen=True, kw_only=True):
     contact_points: tuple[str, ...] = ("127.0.0.1",)
     port: Port = 9042
     local_datacenter: str = "datacenter1"
@@ -49,7 +49,7 @@ class CassandraSettings(Section):
     connect_timeout_seconds: PositiveFloat = 10.0
 
 
-class TritonSettings(Section):
+class TritonSettings(Section, frozen=True, kw_only=True):
     url: str = "127.0.0.1:8001"
     http_url: str = "127.0.0.1:8000"
     metrics_url: str = "http://127.0.0.1:8002/metrics"
@@ -57,13 +57,13 @@ class TritonSettings(Section):
     request_timeout_seconds: PositiveFloat = 10.0
 
 
-class ProducerSettings(Section):
+class ProducerSettings(Section, frozen=True, kw_only=True):
     linger_ms: Annotated[int, msgspec.Meta(ge=0)] = 5
     max_in_flight: Positive = 100_000
     delivery_timeout_seconds: PositiveFloat = 120.0
 
 
-class SequenceWorkerSettings(Section):
+class SequenceWorkerSettings(Section, frozen=True, kw_only=True):
     group: Name = "headwater-sequences"
     max_batch_records: Positive = 4_000
     max_cached_users: Positive = 50_000
@@ -75,7 +75,7 @@ class SequenceWorkerSettings(Section):
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
 
 
-class EncoderWorkerSettings(Section):
+class EncoderWorkerSettings(Section, frozen=True, kw_only=True):
     group: Name = "headwater-encoder"
     max_batch_records: Positive = 2_000
     max_users_per_request: Positive = 128
@@ -86,12 +86,12 @@ class EncoderWorkerSettings(Section):
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
 
 
-class ServeSettings(Section):
+class ServeSettings(Section, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 6566
 
 
-class Settings(Section):
+class Settings(Section, frozen=True, kw_only=True):
     home: str = ".headwater"
     feature_repo: str = "feature_repo"
     kafka: KafkaSettings = KafkaSettings()
@@ -153,11 +153,15 @@ def load_settings_with_origins(
     home = (root / environ.get("HEADWATER_HOME", ".headwater")).resolve()
     merged: dict[str, Any] = {
         "home": str(home),
-        "feature_repo": str((root / environ.get("HEADWATER_FEATURE_REPO", "feature_repo")).resolve()),
+        "feature_repo": str(
+            (root / environ.get("HEADWATER_FEATURE_REPO", "feature_repo")).resolve()
+        ),
     }
     sources: dict[str, str] = {
         "home": "HEADWATER_HOME" if "HEADWATER_HOME" in environ else "default",
-        "feature_repo": "HEADWATER_FEATURE_REPO" if "HEADWATER_FEATURE_REPO" in environ else "default",
+        "feature_repo": "HEADWATER_FEATURE_REPO"
+        if "HEADWATER_FEATURE_REPO" in environ
+        else "default",
     }
     for source, layer in _layers(home, root, path, environ):
         _merge(merged, sources, layer, source)
@@ -179,9 +183,11 @@ def _layers(
     config = named or root / "headwater.toml"
     if config.is_file():
         layers.append((str(config), _read_toml(config)))
-    for variable in sorted(environ):
-        if variable.startswith(ENV_PREFIX) and variable not in _PLAIN_VARIABLES:
-            layers.append((variable, _from_variable(variable, environ[variable])))
+    layers.extend(
+        (variable, _from_variable(variable, environ[variable]))
+        for variable in sorted(environ)
+        if variable.startswith(ENV_PREFIX) and variable not in _PLAIN_VARIABLES
+    )
     return layers
 
 

@@ -1,0 +1,301 @@
+"""Columnar chunks: the stored form of a part of a sequence, and its in-memory form for the fold.
+
+A chunk holds up to `CHUNK_EVENTS` events of one user and one view in (event_time, event_id) order.
+Its columns are kept in the encoded form, so that appending is a few buffer appends and encoding is
+one join, whatever the chunk's length. Pure: no I/O, no clock.
+
+Blob, little endian; format byte 1:
+
+    0   u8     format
+    1   u8[3]  zero
+    4   u32    n, number of events
+    8   i64[n] event_time, ms
+    .   i64[n] item_hash, `stable_hash(item_id)`
+    .   f32[n] value, NaN = absent
+    .   u16[n] event_type code, u16[n] surface code: places in the two tables below
+    .   u32[4] byte lengths of the four columns that follow
+    .   text columns item_id, event_id, then tables event_type, surface
+
+A text column is FF text FF text FF … FF: the byte FF never occurs in UTF-8, so that a column
+needs no lengths and one `find` tells whether an id is in it. Surface code 0 is "", no surface.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import xxhash
+
+from streams.errors import UnknownFormat
+from streams.events import Event
+
+CHUNK_EVENTS = 128
+FORMAT = 1
+HEAD_FORMAT = 1
+NAN = float("nan")
+
+_SEPARATOR = b"\xff"
+_HEADER = struct.Struct("<B3xI")
+_LENGTHS = struct.Struct("<4I")
+
+
+def stable_hash(text: str) -> int:
+    """Signed 64-bit hash of `text`, the same in every process and version (xxh3); "" is 0."""
+    if not text:
+        return 0
+    unsigned: int = xxhash.xxh3_64_intdigest(text.encode())
+    return unsigned - (1 << 64) if unsigned >> 63 else unsigned
+
+
+class StoredEvent(NamedTuple):
+    """One event of a sequence as it is kept; `surface` "" and `value` NaN mean absent."""
+
+    event_time: int
+    event_id: str
+    item_id: str
+    event_type: str
+    surface: str
+    value: float
+
+
+class Chunk:
+    """A mutable run of events in (event_time, event_id) order."""
+
+    __slots__ = (
+        "event_ids",
+        "event_types",
+        "item_hashes",
+        "item_ids",
+        "surface_codes",
+        "surfaces",
+        "times",
+        "type_codes",
+        "values",
+    )
+
+    def __init__(self) -> None:
+        self.times = array("q")
+        self.item_hashes = array("q")
+        self.values = array("f")
+        self.type_codes = array("H")
+        self.surface_codes = array("H")
+        self.item_ids = bytearray(_SEPARATOR)
+        self.event_ids = bytearray(_SEPARATOR)
+        self.event_types: list[str] = []
+        self.surfaces: list[str] = [""]
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def append(self, event: Event, encoded_id: bytes) -> None:
+        """Add an event that sorts after all others; `encoded_id` is event_id in UTF-8."""
+        self.times.append(event.event_time)
+        self.item_hashes.append(stable_hash(event.item_id))
+        value = event.value
+        self.values.append(NAN if value is None else value)
+        self.type_codes.append(_code(self.event_types, event.event_type))
+        surface = event.surface
+        self.surface_codes.append(_code(self.surfaces, surface) if surface else 0)
+        self.item_ids += event.item_id.encode()
+        self.item_ids += _SEPARATOR
+        self.event_ids += encoded_id
+        self.event_ids += _SEPARATOR
+
+    def insert(self, index: int, event: Event, encoded_id: bytes) -> None:
+        """Add an event at `index`; costs a rewrite of the two text columns."""
+        self.times.insert(index, event.event_time)
+        self.item_hashes.insert(index, stable_hash(event.item_id))
+        self.values.insert(index, NAN if event.value is None else event.value)
+        self.type_codes.insert(index, _code(self.event_types, event.event_type))
+        surface = _code(self.surfaces, event.surface) if event.surface else 0
+        self.surface_codes.insert(index, surface)
+        items, ids = _split(self.item_ids), _split(self.event_ids)
+        items.insert(index, event.item_id.encode())
+        ids.insert(index, encoded_id)
+        self.item_ids, self.event_ids = _join(items), _join(ids)
+
+    def remove(self, index: int) -> None:
+        """Take the event at `index` out."""
+        for column in (
+            self.times,
+            self.item_hashes,
+            self.values,
+            self.type_codes,
+            self.surface_codes,
+        ):
+            del column[index]
+        items, ids = _split(self.item_ids), _split(self.event_ids)
+        del items[index], ids[index]
+        self.item_ids, self.event_ids = _join(items), _join(ids)
+
+    def find(self, encoded_id: bytes) -> int:
+        """Index of the event with this id, or -1."""
+        position = self.event_ids.find(_SEPARATOR + encoded_id + _SEPARATOR)
+        return -1 if position < 0 else self.event_ids.count(_SEPARATOR, 0, position)
+
+    def index_of(self, event_time: int, encoded_id: bytes) -> int:
+        """Where an event with this time and id belongs (UTF-8 keeps the order of code points)."""
+        low = bisect_left(self.times, event_time)
+        high = bisect_right(self.times, event_time, low)
+        if low == high:
+            return low
+        return bisect_left(_split(self.event_ids), encoded_id, low, high)
+
+    def last_id(self) -> bytes:
+        """The newest event's id, UTF-8."""
+        start = self.event_ids.rfind(_SEPARATOR, 0, -1) + 1
+        return bytes(self.event_ids[start:-1])
+
+    def split_point(self) -> int:
+        """The index nearest to the middle that tears no millisecond apart; 0 if there is none."""
+        times, count = self.times, len(self.times)
+        middle = count // 2
+        for distance in range(middle + 1):
+            for index in (middle + distance, middle - distance):
+                if 0 < index < count and times[index - 1] != times[index]:
+                    return index
+        return 0
+
+    def take_upper(self, index: int) -> Chunk:
+        """Move the events from `index` on into a new chunk."""
+        events = list(self)
+        upper, lower = Chunk(), Chunk()
+        for place, event in enumerate(events):
+            (lower if place < index else upper).append_stored(event)
+        for name in Chunk.__slots__:
+            setattr(self, name, getattr(lower, name))
+        return upper
+
+    def append_stored(self, event: StoredEvent) -> None:
+        """Add an event that was stored before and sorts after all others."""
+        self.append(
+            Event(
+                event_id=event.event_id,
+                user_id="",
+                item_id=event.item_id,
+                event_type=event.event_type,
+                event_time=event.event_time,
+                surface=event.surface or None,
+                value=None if event.value != event.value else event.value,
+            ),
+            event.event_id.encode(),
+        )
+
+    def __iter__(self) -> Iterator[StoredEvent]:
+        """The events, oldest first."""
+        items, ids = _texts(self.item_ids), _texts(self.event_ids)
+        types, surfaces = self.event_types, self.surfaces
+        for index, event_time in enumerate(self.times):
+            yield StoredEvent(
+                event_time,
+                ids[index],
+                items[index],
+                types[self.type_codes[index]],
+                surfaces[self.surface_codes[index]],
+                self.values[index],
+            )
+
+    def encode(self) -> bytes:
+        """The blob described at the top."""
+        types = _join([text.encode() for text in self.event_types])
+        surfaces = _join([text.encode() for text in self.surfaces])
+        texts = (self.item_ids, self.event_ids, types, surfaces)
+        return b"".join(
+            (
+                _HEADER.pack(FORMAT, len(self.times)),
+                self.times,
+                self.item_hashes,
+                self.values,
+                self.type_codes,
+                self.surface_codes,
+                _LENGTHS.pack(*map(len, texts)),
+                *texts,
+            )
+        )
+
+    @classmethod
+    def decode(cls, blob: bytes) -> Chunk:
+        """Read a blob. Raises UnknownFormat for a format byte of another version."""
+        count = _check_header(blob, FORMAT, "chunk")
+        chunk = cls()
+        view = memoryview(blob)
+        offset = _HEADER.size
+        for column in (
+            chunk.times,
+            chunk.item_hashes,
+            chunk.values,
+            chunk.type_codes,
+            chunk.surface_codes,
+        ):
+            end = offset + count * column.itemsize
+            column.frombytes(view[offset:end])
+            offset = end
+        texts = split_texts(blob, offset)
+        chunk.item_ids, chunk.event_ids = bytearray(texts[0]), bytearray(texts[1])
+        chunk.event_types, chunk.surfaces = _texts(texts[2]), _texts(texts[3])
+        return chunk
+
+
+def split_texts(blob: bytes, offset: int) -> tuple[bytes, bytes, bytes, bytes]:
+    """The four text columns behind their lengths at `offset`: items, ids, types, surfaces."""
+    lengths = _LENGTHS.unpack_from(blob, offset)
+    start = offset + _LENGTHS.size
+    parts = []
+    for length in lengths:
+        parts.append(blob[start : start + length])
+        start += length
+    return parts[0], parts[1], parts[2], parts[3]
+
+
+def texts_of(column: bytes | bytearray) -> list[str]:
+    """The texts of a text column."""
+    return _texts(column)
+
+
+def encode_head(directory: list[tuple[int, int]]) -> bytes:
+    """The head row: (chunk key, number of events) of every chunk but the newest, oldest first."""
+    keys = array("q", [key for key, _ in directory])
+    counts = array("I", [count for _, count in directory])
+    return b"".join((_HEADER.pack(HEAD_FORMAT, len(keys)), keys, counts))
+
+
+def decode_head(blob: bytes) -> list[tuple[int, int]]:
+    """Read a head row. Raises UnknownFormat."""
+    count = _check_header(blob, HEAD_FORMAT, "head")
+    keys, counts = array("q"), array("I")
+    middle = _HEADER.size + count * keys.itemsize
+    keys.frombytes(blob[_HEADER.size : middle])
+    counts.frombytes(blob[middle : middle + count * counts.itemsize])
+    return list(zip(keys, counts, strict=True))
+
+
+def _check_header(blob: bytes, known: int, what: str) -> int:
+    if not blob or blob[0] != known:
+        found = blob[0] if blob else "nothing"
+        raise UnknownFormat(f"a {what} has format {found}; this version reads {known}: upgrade it")
+    count: int = _HEADER.unpack_from(blob)[1]
+    return count
+
+
+def _code(table: list[str], text: str) -> int:
+    try:
+        return table.index(text)
+    except ValueError:
+        table.append(text)
+        return len(table) - 1
+
+
+def _split(column: bytes | bytearray) -> list[bytes]:
+    return bytes(column[1:-1]).split(_SEPARATOR) if len(column) > 1 else []
+
+
+def _join(texts: list[bytes]) -> bytearray:
+    return bytearray(_SEPARATOR + b"".join([text + _SEPARATOR for text in texts]))
+
+
+def _texts(column: bytes | bytearray) -> list[str]:
+    return [text.decode() for text in _split(column)]

@@ -1,0 +1,171 @@
+"""The event contract: what a record on the events topic may be, and how it is decoded.
+
+Pure: no I/O, no clock. DESIGN: one JSON object per record, key = user_id, unknown fields ignored,
+a changed meaning is a new `schema` number. What is not an event raises `InvalidRecord` (R5).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any
+
+import msgspec
+
+from streams.errors import InvalidRecord
+
+# Reasons of a dead letter; bounded, since they are metric labels.
+REASONS = (
+    "null_value",
+    "not_utf8",
+    "not_json",
+    "missing_field",
+    "wrong_type",
+    "invalid_value",
+    "unsupported_schema",
+    "key_mismatch",
+    "future_event_time",
+)
+
+SCHEMA = 1
+# Times are int64 milliseconds; 2**53 is also the safe range of a JSON number.
+MAX_EVENT_TIME = 2**53 - 1
+
+EventId = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+EntityId = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+ShortText = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+AttributeText = Annotated[str, msgspec.Meta(max_length=1024)]
+EventTime = Annotated[int, msgspec.Meta(ge=0, le=MAX_EVENT_TIME)]
+# Stored as float32.
+Value = Annotated[float, msgspec.Meta(ge=-3.4e38, le=3.4e38)]
+Attributes = Annotated[dict[ShortText, AttributeText | int | float], msgspec.Meta(max_length=16)]
+
+
+class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One engagement of a user with an item.
+
+    `event_time` is the producer's clock, milliseconds since the epoch, UTC. `event_id` is made by
+    the producer and kept over redeliveries. `value` is finite.
+    """
+
+    event_id: EventId
+    user_id: EntityId
+    item_id: EntityId
+    event_type: ShortText
+    event_time: EventTime
+    surface: ShortText | None = None
+    value: Value | None = None
+    attributed_to: EventId | None = None
+    attributes: Attributes | None = None
+    schema: int = SCHEMA
+    # A record that carries `forget` is a deletion, whatever else it carries.
+    forget: msgspec.UnsetType | None = msgspec.UNSET
+
+
+class Forget(msgspec.Struct, frozen=True, gc=False):
+    """Deletion of a user: nothing with an event time up to `event_time` stays or comes back."""
+
+    forget: EntityId
+    event_id: EventId
+    event_time: EventTime
+    schema: int = SCHEMA
+
+    @property
+    def user_id(self) -> str:
+        return self.forget
+
+
+_decode_event = msgspec.json.Decoder(Event).decode
+_decode_forget = msgspec.json.Decoder(Forget).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def decode_record(value: bytes | None) -> Event | Forget:
+    """Decode a record's value. Raises InvalidRecord with a bounded reason and a detail to read."""
+    try:
+        event = _decode_event(value)  # type: ignore[arg-type]
+        if event.schema != SCHEMA:
+            raise _unsupported(event.schema)
+        return event
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
+        return _second_look(value, error)
+
+
+def encode_record(record: Event | Forget) -> bytes:
+    """The record as JSON. Raises InvalidRecord if a decoder would refuse it."""
+    if isinstance(record, Event) and record.value is not None and not math.isfinite(record.value):
+        raise InvalidRecord("invalid_value", f"value is {record.value}; it must be finite")
+    try:
+        encoded = _encode(record)
+    except (TypeError, UnicodeEncodeError, ValueError) as error:
+        raise InvalidRecord("wrong_type", str(error)) from error
+    decode_record(encoded)
+    return encoded
+
+
+def event_from_mapping(fields: dict[str, Any]) -> Event | Forget:
+    """Build a record from loose fields (a CSV or Parquet row). Raises InvalidRecord."""
+    try:
+        if "forget" in fields:
+            return msgspec.convert(fields, Forget)
+        return msgspec.convert(fields, Event)
+    except msgspec.ValidationError as error:
+        raise InvalidRecord(_reason(str(error)), str(error)) from error
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a record, generated from the code."""
+    (event, forget), components = msgspec.json.schema_components(
+        [Event, Forget], ref_template="#/$defs/{name}"
+    )
+    # Its presence makes the record a Forget.
+    components["Event"]["properties"].pop("forget", None)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Engagement event",
+        "anyOf": [event, forget],
+        "$defs": components,
+    }
+
+
+def _second_look(value: bytes | None, error: Exception) -> Event | Forget:
+    """The slow path: a deletion, or the exact reason why the record is neither."""
+    if value is None:
+        raise InvalidRecord("null_value", "the record has no value") from None
+    if b'"forget"' in value:
+        try:
+            forget = _decode_forget(value)
+        except (msgspec.DecodeError, UnicodeDecodeError) as forget_error:
+            error = forget_error
+        else:
+            if forget.schema != SCHEMA:
+                raise _unsupported(forget.schema) from None
+            return forget
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError as unicode_error:
+        raise InvalidRecord("not_utf8", str(unicode_error)) from None
+    if not isinstance(error, msgspec.ValidationError):
+        raise InvalidRecord(_json_reason(value), str(error)) from None
+    raise InvalidRecord(_reason(str(error)), str(error)) from None
+
+
+def _json_reason(value: bytes) -> str:
+    """Tell NaN and Infinity, which many encoders write, from what is no JSON at all."""
+    try:
+        json.loads(value)
+    except (ValueError, RecursionError):
+        return "not_json"
+    return "invalid_value"
+
+
+def _reason(message: str) -> str:
+    if "missing required field" in message:
+        return "missing_field"
+    if message.startswith("Expected `") and ", got `" in message:
+        return "wrong_type"
+    return "invalid_value"
+
+
+def _unsupported(schema: int) -> InvalidRecord:
+    return InvalidRecord("unsupported_schema", f"schema {schema}; this version reads {SCHEMA}")
