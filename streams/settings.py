@@ -36,7 +36,13 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
     partitions: Positive = 8
     replication_factor: Positive = 1
     retention_hours: Positive = 168
+    refresh_retention_hours: Positive = 24
     max_record_bytes: Positive = 1_000_000
+    max_partition_fetch_bytes: Positive = 1_048_576
+    fetch_wait_ms: Positive = 50
+    session_timeout_seconds: PositiveFloat = 10.0
+    max_poll_interval_seconds: PositiveFloat = 300.0
+    commit_interval_seconds: PositiveFloat = 0.5
 
 
 class CassandraSettings(Section, frozen=True, kw_only=True):
@@ -67,10 +73,14 @@ class SequenceWorkerSettings(Section, frozen=True, kw_only=True):
     group: Name = "headwater-sequences"
     max_batch_records: Positive = 4_000
     max_cached_users: Positive = 50_000
+    max_cached_events: Positive = 2_000_000
     max_writes_in_flight: Positive = 128
     future_allowance_seconds: PositiveFloat = 60.0
     max_dead_letter_share: Share = 0.5
     dead_letter_window: Positive = 2_000
+    catch_up_seconds: PositiveFloat = 60.0
+    epoch_check_seconds: PositiveFloat = 10.0
+    stall_seconds: PositiveFloat = 60.0
     drain_seconds: PositiveFloat = 20.0
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
 
@@ -82,6 +92,9 @@ class EncoderWorkerSettings(Section, frozen=True, kw_only=True):
     max_tokens_per_request: Positive = 16_384
     max_cached_users: Positive = 200_000
     max_reads_in_flight: Positive = 64
+    version_check_seconds: PositiveFloat = 2.0
+    catch_up_seconds: PositiveFloat = 60.0
+    stall_seconds: PositiveFloat = 60.0
     drain_seconds: PositiveFloat = 20.0
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
 
