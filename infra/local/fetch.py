@@ -45,8 +45,8 @@ def _fetch_one(context: MavenContext, jar: Jar, folder: Path) -> None:
     except (requests.RequestException, RuntimeError) as error:
         path.unlink(missing_ok=True)
         raise HeadwaterError(
-            f"can't download {jar.coordinates} ({type(error).__name__}): check the network, or name "
-            "your mirror of Maven Central in ~/.m2/settings.xml; then run again: make setup"
+            f"can't download {jar.coordinates} ({type(error).__name__}): check the network, or "
+            "name your mirror of Maven Central in ~/.m2/settings.xml; then run again: make setup"
         ) from error
     found = sha256_of(path)
     if found != jar.sha256:

@@ -7,6 +7,7 @@ connection pool and takes milliseconds. Each probe returns "" for yes, else what
 from __future__ import annotations
 
 import http.client
+import json
 import socket
 import struct
 
@@ -58,16 +59,39 @@ def cassandra_answers(port: int, timeout_seconds: float = 2.0) -> str:
 
 
 def triton_answers(port: int, timeout_seconds: float = 2.0) -> str:
-    """Ask the server's readiness (KServe v2 health API); with models, all of them are ready."""
-    connection = http.client.HTTPConnection(_HOST, port, timeout=timeout_seconds)
+    """Ask whether the server is ready (KServe v2 health API)."""
     try:
-        connection.request("GET", "/v2/health/ready")
-        status = connection.getresponse().status
+        status, _body = _http(port, "GET", "/v2/health/ready", timeout_seconds)
     except (OSError, http.client.HTTPException) as error:
         return _said(error)
+    return "" if status == http.client.OK else f"health request answered {status}"
+
+
+def triton_models(port: int, timeout_seconds: float = 2.0) -> dict[str, tuple[str, str]]:
+    """State and reason per `model:version` (model repository extension); empty if unanswered."""
+    try:
+        status, body = _http(port, "POST", "/v2/repository/index", timeout_seconds)
+    except (OSError, http.client.HTTPException):
+        return {}
+    if status != http.client.OK:
+        return {}
+    return {
+        f"{model['name']}:{model.get('version', '?')}": (
+            model.get("state", "not loaded"),
+            model.get("reason", ""),
+        )
+        for model in json.loads(body)
+    }
+
+
+def _http(port: int, method: str, path: str, timeout_seconds: float) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(_HOST, port, timeout=timeout_seconds)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
     finally:
         connection.close()
-    return "" if status == http.client.OK else f"health request answered {status}"
 
 
 def _cql_call(connection: socket.socket, opcode: int, body: bytes) -> int:

@@ -99,6 +99,11 @@ def terminate(record: Record, timeout_seconds: float) -> None:
         _signal(record.warden, signal.SIGTERM)
     else:
         kill_group(record)
+    wait_gone(record, timeout_seconds)
+
+
+def wait_gone(record: Record, timeout_seconds: float) -> None:
+    """Return when the service and its warden have ended."""
     deadline = time.monotonic() + timeout_seconds
     while record.is_alive or record.warden_is_alive:
         if time.monotonic() > deadline:

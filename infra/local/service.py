@@ -24,10 +24,12 @@ from infra.local.processes import (
     signal_group,
     spawn,
     terminate,
+    wait_gone,
 )
 from streams.errors import HeadwaterError
 
 _POLL_SECONDS = 0.1
+_GONE_SECONDS = 10
 _LOG_LINES_IN_ERRORS = 12
 
 
@@ -82,6 +84,9 @@ class Service(ABC):
     @abstractmethod
     def probe(self) -> str:
         """Send one real request; "" when it was answered, else what was wrong."""
+
+    def clean(self) -> None:  # noqa: B027 - most services leave nothing behind
+        """Remove what a killed process left outside of its home."""
 
     def environment(self) -> dict[str, str]:
         return dict(os.environ)
@@ -140,7 +145,7 @@ class Service(ABC):
         """End it in good order (SIGTERM, after a grace SIGKILL); no error when it isn't running."""
         record = self.record
         if record is not None and (record.is_alive or record.warden_is_alive):
-            terminate(record, self.stop_grace_seconds + 10)
+            terminate(record, self.stop_grace_seconds + _GONE_SECONDS)
         self._forget_warden()
 
     def kill(self) -> None:
@@ -148,7 +153,7 @@ class Service(ABC):
         record = self.record
         if record is not None and (record.is_alive or record.warden_is_alive):
             kill_group(record)
-            terminate(record, 10)
+            wait_gone(record, _GONE_SECONDS)
         self._forget_warden()
 
     def restart(self) -> None:
@@ -196,3 +201,4 @@ class Service(ABC):
         if self._warden is not None:
             self._warden.wait()
             self._warden = None
+        self.clean()

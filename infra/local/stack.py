@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,7 @@ class LocalStack:
 
     `attached` (the default): every service ends with this process, even if it is killed.
     Otherwise they go on until `stop` or `headwater down`, from any process.
+    `disposable`: the home is deleted at the end, and so the services are killed, not drained.
     A home is one stack: services that run there already are used as they are, and only those
     that this object started are ended by it at the end of the `with` block.
     """
@@ -44,6 +46,7 @@ class LocalStack:
         *,
         services: Collection[str] = SERVICES,
         attached: bool = True,
+        disposable: bool = False,
         cache: Cache | None = None,
         on_progress: Progress = _silent,
     ) -> None:
@@ -53,6 +56,7 @@ class LocalStack:
         self.home = Home(home.resolve()) if home is not None else Home.from_environment()
         self.home.create()
         self._chosen = tuple(name for name in SERVICES if name in services)
+        self._disposable = disposable
         self._on_progress = on_progress
         self._started: list[Service] = []
         with _locked(self.home):
@@ -119,7 +123,18 @@ class LocalStack:
     def close(self) -> None:
         """End the services that this object started."""
         started, self._started = self._started, []
-        self._stop(started)
+        if self._disposable:
+            for service in started:
+                service.kill()
+            shutil.rmtree(self.home.root)
+        else:
+            self._stop(started)
+
+    def mend(self) -> None:
+        """After injected faults: all that this object started runs and answers again."""
+        for service in self._started:
+            service.resume()
+            service.start()
 
     def states(self) -> list[ServiceState]:
         return [service.state() for service in self.services]
