@@ -26,7 +26,8 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import xxhash
 
@@ -39,16 +40,22 @@ HEAD_FORMAT = 1
 NAN = float("nan")
 
 _SEPARATOR = b"\xff"
+_NO_SURFACE = ("",)
 _HEADER = struct.Struct("<B3xI")
 _LENGTHS = struct.Struct("<4I")
 
 
-def stable_hash(text: str) -> int:
+def stable_hash(text: str | bytes) -> int:
     """Signed 64-bit hash of `text`, the same in every process and version (xxh3); "" is 0."""
     if not text:
         return 0
-    unsigned: int = xxhash.xxh3_64_intdigest(text.encode())
+    unsigned: int = xxhash.xxh3_64_intdigest(text if isinstance(text, bytes) else text.encode())
     return unsigned - (1 << 64) if unsigned >> 63 else unsigned
+
+
+def needle_of(event_id: str) -> bytes:
+    """The form in which an event id lies in, and is looked for in, a chunk's column of ids."""
+    return b"\xff%b\xff" % event_id.encode()
 
 
 class StoredEvent(NamedTuple):
@@ -60,6 +67,19 @@ class StoredEvent(NamedTuple):
     event_type: str
     surface: str
     value: float
+
+
+def as_event(stored: StoredEvent) -> Event:
+    """The event again, as far as it is kept; its user is known from where it lies."""
+    return Event(
+        event_id=stored.event_id,
+        user_id="",
+        item_id=stored.item_id,
+        event_type=stored.event_type,
+        event_time=stored.event_time,
+        surface=stored.surface or None,
+        value=None if stored.value != stored.value else stored.value,
+    )
 
 
 class Chunk:
@@ -85,70 +105,82 @@ class Chunk:
         self.surface_codes = array("H")
         self.item_ids = bytearray(_SEPARATOR)
         self.event_ids = bytearray(_SEPARATOR)
-        self.event_types: list[str] = []
-        self.surfaces: list[str] = [""]
+        # Tuples: most chunks share a few of them, and the garbage collector passes them over.
+        self.event_types: tuple[str, ...] = ()
+        self.surfaces: tuple[str, ...] = _NO_SURFACE
 
     def __len__(self) -> int:
         return len(self.times)
 
-    def append(self, event: Event, encoded_id: bytes) -> None:
-        """Add an event that sorts after all others; `encoded_id` is event_id in UTF-8."""
+    def append(self, event: Event, needle: bytes, item: bytes, item_hash: int) -> None:
+        """Add an event that sorts after all others.
+
+        `needle` is `needle_of(event.event_id)`, `item` the item id in UTF-8, `item_hash` its
+        `stable_hash`: made once for all views of an event.
+        """
         self.times.append(event.event_time)
-        self.item_hashes.append(stable_hash(event.item_id))
+        self.item_hashes.append(item_hash)
         value = event.value
         self.values.append(NAN if value is None else value)
-        self.type_codes.append(_code(self.event_types, event.event_type))
-        surface = event.surface
-        self.surface_codes.append(_code(self.surfaces, surface) if surface else 0)
-        self.item_ids += event.item_id.encode()
+        event_type, surface = event.event_type, event.surface
+        if event_type not in self.event_types:
+            self.event_types += (event_type,)
+        self.type_codes.append(self.event_types.index(event_type))
+        if surface is None:
+            self.surface_codes.append(0)
+        else:
+            if surface not in self.surfaces:
+                self.surfaces += (surface,)
+            self.surface_codes.append(self.surfaces.index(surface))
+        self.item_ids += item
         self.item_ids += _SEPARATOR
-        self.event_ids += encoded_id
-        self.event_ids += _SEPARATOR
+        self.event_ids += needle[1:]
 
-    def insert(self, index: int, event: Event, encoded_id: bytes) -> None:
-        """Add an event at `index`; costs a rewrite of the two text columns."""
-        self.times.insert(index, event.event_time)
-        self.item_hashes.insert(index, stable_hash(event.item_id))
-        self.values.insert(index, NAN if event.value is None else event.value)
-        self.type_codes.insert(index, _code(self.event_types, event.event_type))
-        surface = _code(self.surfaces, event.surface) if event.surface else 0
-        self.surface_codes.insert(index, surface)
+    def insert(self, index: int, event: Event, needle: bytes, item: bytes, item_hash: int) -> None:
+        """Like `append`, at `index`; costs a rewrite of the two text columns."""
+        self.append(event, needle, item, item_hash)
+        for column in self._columns():
+            column.insert(index, column.pop())
         items, ids = _split(self.item_ids), _split(self.event_ids)
-        items.insert(index, event.item_id.encode())
-        ids.insert(index, encoded_id)
+        items.insert(index, items.pop())
+        ids.insert(index, ids.pop())
         self.item_ids, self.event_ids = _join(items), _join(ids)
 
     def remove(self, index: int) -> None:
         """Take the event at `index` out."""
-        for column in (
-            self.times,
-            self.item_hashes,
-            self.values,
-            self.type_codes,
-            self.surface_codes,
-        ):
+        for column in self._columns():
             del column[index]
         items, ids = _split(self.item_ids), _split(self.event_ids)
         del items[index], ids[index]
         self.item_ids, self.event_ids = _join(items), _join(ids)
 
-    def find(self, encoded_id: bytes) -> int:
-        """Index of the event with this id, or -1."""
-        position = self.event_ids.find(_SEPARATOR + encoded_id + _SEPARATOR)
+    def _columns(self) -> tuple[array[Any], ...]:
+        """The columns of numbers, in the order of the blob."""
+        return (
+            self.times,
+            self.item_hashes,
+            self.values,
+            self.type_codes,
+            self.surface_codes,
+        )
+
+    def find(self, needle: bytes) -> int:
+        """Index of the event with this id (see `needle_of`), or -1."""
+        position = self.event_ids.find(needle)
         return -1 if position < 0 else self.event_ids.count(_SEPARATOR, 0, position)
 
-    def index_of(self, event_time: int, encoded_id: bytes) -> int:
+    def index_of(self, event_time: int, needle: bytes) -> int:
         """Where an event with this time and id belongs (UTF-8 keeps the order of code points)."""
         low = bisect_left(self.times, event_time)
         high = bisect_right(self.times, event_time, low)
         if low == high:
             return low
-        return bisect_left(_split(self.event_ids), encoded_id, low, high)
+        return bisect_left(_split(self.event_ids), needle[1:-1], low, high)
 
-    def last_id(self) -> bytes:
-        """The newest event's id, UTF-8."""
-        start = self.event_ids.rfind(_SEPARATOR, 0, -1) + 1
-        return bytes(self.event_ids[start:-1])
+    def ends_after(self, needle: bytes) -> bool:
+        """Whether the newest event's id is greater than or equal to this one."""
+        start = self.event_ids.rfind(_SEPARATOR, 0, -1)
+        return self.event_ids[start + 1 : -1] >= needle[1:-1]
 
     def split_point(self) -> int:
         """The index nearest to the middle that tears no millisecond apart; 0 if there is none."""
@@ -172,18 +204,9 @@ class Chunk:
 
     def append_stored(self, event: StoredEvent) -> None:
         """Add an event that was stored before and sorts after all others."""
-        self.append(
-            Event(
-                event_id=event.event_id,
-                user_id="",
-                item_id=event.item_id,
-                event_type=event.event_type,
-                event_time=event.event_time,
-                surface=event.surface or None,
-                value=None if event.value != event.value else event.value,
-            ),
-            event.event_id.encode(),
-        )
+        again = as_event(event)
+        item = event.item_id.encode()
+        self.append(again, needle_of(event.event_id), item, stable_hash(item))
 
     def __iter__(self) -> Iterator[StoredEvent]:
         """The events, oldest first."""
@@ -201,8 +224,7 @@ class Chunk:
 
     def encode(self) -> bytes:
         """The blob described at the top."""
-        types = _join([text.encode() for text in self.event_types])
-        surfaces = _join([text.encode() for text in self.surfaces])
+        types, surfaces = _table(self.event_types), _table(self.surfaces)
         texts = (self.item_ids, self.event_ids, types, surfaces)
         return b"".join(
             (
@@ -224,19 +246,13 @@ class Chunk:
         chunk = cls()
         view = memoryview(blob)
         offset = _HEADER.size
-        for column in (
-            chunk.times,
-            chunk.item_hashes,
-            chunk.values,
-            chunk.type_codes,
-            chunk.surface_codes,
-        ):
+        for column in chunk._columns():
             end = offset + count * column.itemsize
             column.frombytes(view[offset:end])
             offset = end
         texts = split_texts(blob, offset)
         chunk.item_ids, chunk.event_ids = bytearray(texts[0]), bytearray(texts[1])
-        chunk.event_types, chunk.surfaces = _texts(texts[2]), _texts(texts[3])
+        chunk.event_types, chunk.surfaces = _table_texts(texts[2]), _table_texts(texts[3])
         return chunk
 
 
@@ -281,12 +297,14 @@ def _check_header(blob: bytes, known: int, what: str) -> int:
     return count
 
 
-def _code(table: list[str], text: str) -> int:
-    try:
-        return table.index(text)
-    except ValueError:
-        table.append(text)
-        return len(table) - 1
+@lru_cache(maxsize=4096)
+def _table(texts: tuple[str, ...]) -> bytes:
+    return bytes(_join([text.encode() for text in texts]))
+
+
+@lru_cache(maxsize=4096)
+def _table_texts(column: bytes) -> tuple[str, ...]:
+    return tuple(_texts(column))
 
 
 def _split(column: bytes | bytearray) -> list[bytes]:

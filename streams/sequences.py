@@ -28,8 +28,10 @@ from streams.chunks import (
     CHUNK_EVENTS,
     Chunk,
     StoredEvent,
+    as_event,
     decode_head,
     encode_head,
+    needle_of,
     stable_hash,
 )
 from streams.errors import UnknownFormat
@@ -54,6 +56,7 @@ __all__ = [
 ]
 
 HEAD = 2**63 - 1
+_NEVER = 2**63
 FIRST_EPOCH = 1
 MAX_EPOCH = 2**11 - 1
 MAX_OFFSET = 2**44 - 1
@@ -94,6 +97,7 @@ class Outcome(StrEnum):
 
 # An event in several views counts once: the first of these that any view reports.
 _PRECEDENCE = (Outcome.APPLIED, Outcome.DUPLICATE, Outcome.TOO_OLD)
+_APPLIED, _DUPLICATE = Outcome.APPLIED, Outcome.DUPLICATE
 _RANK = {outcome: rank for rank, outcome in enumerate(_PRECEDENCE)}
 
 
@@ -133,7 +137,7 @@ class StoredUser(msgspec.Struct):
     mark_position: int = 0
 
 
-class Write(NamedTuple):
+class Write(msgspec.Struct, frozen=True, gc=False):
     """One row to write, or to delete if `value` is None."""
 
     view: str
@@ -177,9 +181,11 @@ class _ViewState:
         "chunks",
         "directory",
         "dirty",
+        "expiry",
         "newest_key",
         "older",
         "position",
+        "slack",
         "view",
     )
 
@@ -190,6 +196,9 @@ class _ViewState:
         self.newest_key = 0
         self.directory: list[tuple[int, int]] = []
         self.older = 0
+        # Cheap conditions for `_drop_outside`: newest chunk's length, newest event time.
+        self.slack = _NEVER
+        self.expiry = _NEVER
         self.dirty: set[int] = set()
 
     # -- reading -------------------------------------------------------------------------------
@@ -215,39 +224,36 @@ class _ViewState:
 
     # -- folding -------------------------------------------------------------------------------
 
-    def apply(self, event: Event, encoded_id: bytes) -> Outcome:
+    def apply(self, event: Event, needle: bytes, item: bytes, item_hash: int) -> Outcome:
         chunk = self.chunks.get(self.newest_key)
         event_time = event.event_time
         if chunk is None:
-            self._open(event_time).append(event, encoded_id)
-            return Outcome.APPLIED
+            chunk = self._open(event_time)
+            chunk.append(event, needle, item, item_hash)
+            return _APPLIED
         newest_time = chunk.times[-1]
-        if event_time < newest_time or (
-            event_time == newest_time and encoded_id <= chunk.last_id()
-        ):
-            return self._insert(event, encoded_id, chunk)
-        return self._append(event, encoded_id, chunk, newest_time)
-
-    def _append(self, event: Event, encoded_id: bytes, chunk: Chunk, newest_time: int) -> Outcome:
-        outcome = Outcome.APPLIED
-        found = chunk.find(encoded_id)
-        if found >= 0:
-            outcome = Outcome.DUPLICATE  # an older version of the same id gives way
-            chunk.remove(found)
-        elif len(chunk) >= CHUNK_EVENTS and event.event_time > newest_time:
+        if event_time < newest_time or (event_time == newest_time and chunk.ends_after(needle)):
+            return self._insert(event, needle, chunk)
+        outcome = _APPLIED
+        if needle in chunk.event_ids:
+            outcome = _DUPLICATE  # an older version of the same id gives way
+            chunk.remove(chunk.find(needle))
+        elif event_time > newest_time and len(chunk.times) >= CHUNK_EVENTS:
             self.directory.append((self.newest_key, len(chunk)))
             self.older += len(chunk)
             self.dirty.add(HEAD)
-            chunk = self._open(event.event_time)
-        chunk.append(event, encoded_id)
+            chunk = self._open(event_time)
+            self._directory_changed()
+        chunk.append(event, needle, item, item_hash)
         self.dirty.add(self.newest_key)
-        if len(chunk) > CHUNK_EVENTS:
+        length = len(chunk.times)
+        if length > CHUNK_EVENTS:
             self._split(len(self.directory), self.newest_key, chunk)
-        if self.directory:
+        if length >= self.slack or event_time >= self.expiry:
             self._drop_outside()
         return outcome
 
-    def _insert(self, event: Event, encoded_id: bytes, newest: Chunk) -> Outcome:
+    def _insert(self, event: Event, needle: bytes, newest: Chunk) -> Outcome:
         event_time = event.event_time
         if self._surely_outside(event_time):
             return Outcome.TOO_OLD
@@ -255,20 +261,21 @@ class _ViewState:
         is_newest = place == len(self.directory)
         key = self.newest_key if is_newest else self.directory[place][0]
         chunk = self.chunks[key]
-        found = chunk.find(encoded_id)
+        found = chunk.find(needle)
         if found >= 0 and chunk.times[found] >= event_time:
-            return Outcome.DUPLICATE
-        if not is_newest and newest.find(encoded_id) >= 0:
-            return Outcome.DUPLICATE
-        index = chunk.index_of(event_time, encoded_id)
+            return _DUPLICATE
+        if not is_newest and newest.find(needle) >= 0:
+            return _DUPLICATE
+        index = chunk.index_of(event_time, needle)
         if found < 0 and self._num_newer(place, len(chunk) - index) >= self.view.max_length:
             return Outcome.TOO_OLD
         if found >= 0:
             chunk.remove(found)
-            index = chunk.index_of(event_time, encoded_id)
-        chunk.insert(index, event, encoded_id)
+            index = chunk.index_of(event_time, needle)
+        item = event.item_id.encode()
+        chunk.insert(index, event, needle, item, stable_hash(item))
         self._changed(place, key, chunk, 1 if found < 0 else 0)
-        return Outcome.APPLIED if found < 0 else Outcome.DUPLICATE
+        return _APPLIED if found < 0 else _DUPLICATE
 
     def _surely_outside(self, event_time: int) -> bool:
         """Too old by age, or older than every kept event of a full sequence: no chunk needed."""
@@ -302,8 +309,17 @@ class _ViewState:
             self.dirty.add(HEAD)
         if len(chunk) > CHUNK_EVENTS:
             self._split(place, key, chunk)
-        if self.directory:
-            self._drop_outside()
+        self._drop_outside()
+
+    def _directory_changed(self) -> None:
+        """Work out when the oldest chunk falls out."""
+        if not self.directory:
+            self.slack = self.expiry = _NEVER
+            return
+        max_age = self.view.max_age_ms
+        next_key = self.directory[1][0] if len(self.directory) > 1 else self.newest_key
+        self.slack = self.view.max_length + self.directory[0][1] - self.older
+        self.expiry = _NEVER if max_age is None else next_key + max_age
 
     def _split(self, place: int, key: int, chunk: Chunk) -> None:
         index = chunk.split_point()
@@ -319,22 +335,18 @@ class _ViewState:
             self.newest_key = upper_key
         else:
             self.directory[place : place + 1] = [(key, len(chunk)), (upper_key, len(upper))]
+        self._directory_changed()
 
     def _drop_outside(self) -> None:
         """Drop the oldest chunks while none of their events belongs to the sequence."""
         newest = self.chunks[self.newest_key]
-        max_age, max_length = self.view.max_age_ms, self.view.max_length
-        while self.directory:
-            key, count = self.directory[0]
-            next_key = self.directory[1][0] if len(self.directory) > 1 else self.newest_key
-            kept_without = self.older - count + len(newest)
-            too_old = max_age is not None and next_key <= newest.times[-1] - max_age
-            if kept_without < max_length and not too_old:
-                return
-            del self.directory[0]
+        self._directory_changed()
+        while len(newest) >= self.slack or newest.times[-1] >= self.expiry:
+            key, count = self.directory.pop(0)
             self.older -= count
             self.chunks.pop(key, None)
             self.dirty |= {key, HEAD}
+            self._directory_changed()
 
     def _open(self, key: int) -> Chunk:
         self.newest_key = key
@@ -349,14 +361,20 @@ class _ViewState:
         if row.chunk == HEAD:
             self.directory = decode_head(row.value)
             self.older = sum(count for _, count in self.directory)
+            self._directory_changed()
             return
         if not self.chunks or row.chunk > self.newest_key:
             self.newest_key = row.chunk
         self.chunks[row.chunk] = Chunk.decode(row.value)
+        self._directory_changed()
 
     def writes(self) -> list[Write]:
         """The rows that changed. Older chunks are let go: they are in the store from now on."""
         name = self.view.name
+        if len(self.dirty) == 1 and self.newest_key in self.dirty:  # nearly always
+            self.dirty.clear()
+            newest = self.chunks[self.newest_key]
+            return [Write(name, self.newest_key, newest.encode())]
         changed = [
             Write(name, key, self.chunks[key].encode() if key in self.chunks else None)
             for key in sorted(self.dirty - {HEAD})
@@ -434,7 +452,9 @@ class UserState:
             return Outcome.FILTERED
         if self.mark is not None and event.event_time <= self.mark.event_time:
             return Outcome.FORGOTTEN
-        encoded_id = event.event_id.encode()
+        needle = needle_of(event.event_id)
+        item = event.item_id.encode()
+        item_hash = stable_hash(item)
         best = 2
         for view in wanted:
             state = self._views.get(view.name)
@@ -442,12 +462,15 @@ class UserState:
                 state = self._views[view.name] = _ViewState(view)
                 state.position = self.mark_position
             if position <= state.position:
-                outcome = Outcome.DUPLICATE
+                outcome = _DUPLICATE
             else:
-                outcome = state.apply(event, encoded_id)
+                outcome = state.apply(event, needle, item, item_hash)
                 if state.dirty:
                     self.position = position
-            best = min(best, _RANK[outcome])
+            if outcome is _APPLIED:
+                best = 0
+            elif best:
+                best = min(best, _RANK[outcome])
         return _PRECEDENCE[best]
 
     def forget(self, record: Forget, position: int, forgotten_at: int, views: ViewSet) -> Outcome:
@@ -496,21 +519,10 @@ def _survivors(state: _ViewState, mark: Mark, view: SequenceView, position: int)
     for key in sorted(state.chunks):
         for kept in state.chunks[key]:
             if kept.event_time > mark.event_time:
-                fresh.apply(_as_event(kept), kept.event_id.encode())
+                item = kept.item_id.encode()
+                needle = needle_of(kept.event_id)
+                fresh.apply(as_event(kept), needle, item, stable_hash(item))
     return fresh
-
-
-def _as_event(kept: StoredEvent) -> Event:
-    value = None if kept.value != kept.value else kept.value
-    return Event(
-        kept.event_id,
-        "",
-        kept.item_id,
-        kept.event_type,
-        kept.event_time,
-        kept.surface or None,
-        value,
-    )
 
 
 def trim(times: list[int], view: SequenceView) -> int:
