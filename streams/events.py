@@ -75,8 +75,15 @@ class Forget(msgspec.Struct, frozen=True, gc=False):
         return self.forget
 
 
+class _SchemaOnly(msgspec.Struct):
+    """What every version of a record has."""
+
+    schema: int = SCHEMA
+
+
 _decode_event = msgspec.json.Decoder(Event).decode
 _decode_forget = msgspec.json.Decoder(Forget).decode
+_decode_schema = msgspec.json.Decoder(_SchemaOnly).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -87,14 +94,15 @@ def decode_record(value: bytes | None) -> Event | Forget:
         if event.schema != SCHEMA:
             raise _unsupported(event.schema)
         return event
-    except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError, RecursionError) as error:
         return _second_look(value, error)
 
 
 def encode_record(record: Event | Forget) -> bytes:
     """The record as JSON. Raises InvalidRecord if a decoder would refuse it."""
-    if isinstance(record, Event) and record.value is not None and not math.isfinite(record.value):
-        raise InvalidRecord("invalid_value", f"value is {record.value}; it must be finite")
+    number = record.value if isinstance(record, Event) else None
+    if isinstance(number, float) and not math.isfinite(number):
+        raise InvalidRecord("invalid_value", f"value is {number}; it must be finite")
     try:
         encoded = _encode(record)
     except (TypeError, UnicodeEncodeError, ValueError) as error:
@@ -132,28 +140,40 @@ def _second_look(value: bytes | None, error: Exception) -> Event | Forget:
     """The slow path: a deletion, or the exact reason why the record is neither."""
     if value is None:
         raise InvalidRecord("null_value", "the record has no value") from None
-    if b'"forget"' in value:
+    if b'"forget"' in value or "`$.forget`" in str(error):
         try:
             forget = _decode_forget(value)
-        except (msgspec.DecodeError, UnicodeDecodeError) as forget_error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as forget_error:
             error = forget_error
         else:
             if forget.schema != SCHEMA:
                 raise _unsupported(forget.schema) from None
             return forget
+    raise _what_is_wrong(value, error) from None
+
+
+def _what_is_wrong(value: bytes, error: Exception) -> InvalidRecord:
     try:
-        value.decode("utf-8")
+        text = value.decode("utf-8")
     except UnicodeDecodeError as unicode_error:
-        raise InvalidRecord("not_utf8", str(unicode_error)) from None
+        return InvalidRecord("not_utf8", str(unicode_error))
+    if isinstance(error, RecursionError):
+        return InvalidRecord("invalid_value", "nested too deeply")
     if not isinstance(error, msgspec.ValidationError):
-        raise InvalidRecord(_json_reason(value), str(error)) from None
-    raise InvalidRecord(_reason(str(error)), str(error)) from None
+        return InvalidRecord(_json_reason(text), str(error))
+    try:  # a record of a later schema may differ in anything else
+        schema = _decode_schema(value).schema
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        schema = SCHEMA
+    if schema != SCHEMA:
+        return _unsupported(schema)
+    return InvalidRecord(_reason(str(error)), str(error))
 
 
-def _json_reason(value: bytes) -> str:
+def _json_reason(text: str) -> str:
     """Tell NaN and Infinity, which many encoders write, from what is no JSON at all."""
     try:
-        json.loads(value)
+        json.loads(text)
     except (ValueError, RecursionError):
         return "not_json"
     return "invalid_value"
