@@ -1,0 +1,317 @@
+"""Metrics: every metric of the platform, declared once, and the values of one process.
+
+The constants below are the whole catalogue: name, type, unit, labels, meaning. Labels are bounded
+(never a user, an item or an event). Values are kept here rather than in prometheus-client's own
+objects since a batch's delays are counted in one go; prometheus-client does the exposition.
+Not thread-safe: a process counts and exposes on its one event loop. Reads no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """One row of the catalogue; `name` is the exposed one, without a counter's `_total`."""
+
+    name: str
+    kind: str  # counter | gauge | histogram
+    unit: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+class Counter(Metric, frozen=True):
+    """Only grows."""
+
+
+class Gauge(Metric, frozen=True):
+    """Goes up and down."""
+
+
+class Histogram(Metric, frozen=True):
+    """Counts per bucket, see `BOUNDS`."""
+
+
+CATALOGUE: list[Metric] = []
+
+
+def _counter(name: str, unit: str, labels: tuple[str, ...], meaning: str) -> Counter:
+    metric = Counter(name, "counter", unit, labels, meaning)
+    CATALOGUE.append(metric)
+    return metric
+
+
+def _gauge(name: str, unit: str, labels: tuple[str, ...], meaning: str) -> Gauge:
+    metric = Gauge(name, "gauge", unit, labels, meaning)
+    CATALOGUE.append(metric)
+    return metric
+
+
+def _histogram(name: str, labels: tuple[str, ...], meaning: str) -> Histogram:
+    metric = Histogram(name, "histogram", "seconds", labels, meaning)
+    CATALOGUE.append(metric)
+    return metric
+
+
+# 1 ms to 70 min in steps of 19 %, so that a quantile is read off to a tenth. The bound 0 counts
+# negative delays, which are clock skew between hosts: shown, never clipped.
+BOUNDS = np.concatenate(([0.0], 0.001 * 2.0 ** (np.arange(89) / 4)))
+
+# A stage's delay ends where the next one's begins; values of the label `stage`.
+STAGES = (
+    "produced_to_broker",
+    "broker_to_folded",
+    "folded_to_stored",
+    "stored_to_requested",
+    "requested_to_encoded",
+    "encoded_to_stored",
+)
+
+RECORDS_CONSUMED = _counter(
+    "headwater_records_consumed", "records", ("partition",), "Records taken from the events topic"
+)
+RECORDS = _counter(
+    "headwater_records",
+    "records",
+    ("partition", "outcome"),
+    "Consumed records by outcome (applied, duplicate, too_old, forgotten, dead_lettered, "
+    "filtered); the outcomes add up to headwater_records_consumed",
+)
+FORWARDED = _counter(
+    "headwater_records_forwarded",
+    "records",
+    ("partition",),
+    "Filtered records that were sent on to the home partition of their key",
+)
+DEAD_LETTERS = _counter(
+    "headwater_dead_letters", "records", ("reason",), "Records sent to the dead letters"
+)
+ROWS_WRITTEN = _counter(
+    "headwater_rows_written", "rows", ("table",), "Rows written to the store, deletions included"
+)
+BYTES_WRITTEN = _counter(
+    "headwater_bytes_written", "bytes", ("table",), "Bytes of values written to the store"
+)
+USERS_FLUSHED = _counter(
+    "headwater_users_flushed", "users", (), "Users whose sequences were written, per batch"
+)
+USERS_LOADED = _counter(
+    "headwater_users_loaded", "users", (), "Users read from the store since they weren't cached"
+)
+CHUNKS_LOADED = _counter(
+    "headwater_chunks_loaded", "chunks", (), "Older chunks read from the store for late events"
+)
+CACHED_USERS = _gauge("headwater_cached_users", "users", (), "Users held in memory")
+CACHED_EVENTS = _gauge("headwater_cached_events", "events", (), "Events held in memory")
+BATCHES = _counter(
+    "headwater_batches", "batches", ("role",), "Partition batches that were acknowledged"
+)
+STORE_RETRIES = _counter(
+    "headwater_store_retries", "attempts", ("error",), "Store calls repeated after an error"
+)
+REFRESH_REQUESTS = _counter(
+    "headwater_refresh_requests", "requests", ("trigger",), "Refresh requests delivered"
+)
+POSITION_PROCESSED = _gauge(
+    "headwater_processed_offset", "offset", ("role", "partition"), "Next offset to process"
+)
+POSITION_COMMITTED = _gauge(
+    "headwater_committed_offset", "offset", ("role", "partition"), "Committed offset"
+)
+POSITION_END = _gauge(
+    "headwater_end_offset", "offset", ("role", "partition"), "End of the partition, as last seen"
+)
+LAG = _gauge(
+    "headwater_lag_records",
+    "records",
+    ("role", "partition"),
+    "Records between the partition's end and the processed offset",
+)
+OFFSETS_LOST = _counter(
+    "headwater_offsets_lost",
+    "records",
+    ("role",),
+    "Records that the broker deleted before this worker's group read them",
+)
+COMMITS = _counter(
+    "headwater_commits", "commits", ("role", "result"), "Offset commits (committed or failed)"
+)
+READY = _gauge("headwater_worker_ready", "bool", ("role",), "1 while the worker takes records")
+ASSIGNED = _gauge("headwater_assigned_partitions", "partitions", ("role",), "Partitions held")
+STAGE_SECONDS = _histogram(
+    "headwater_stage_seconds",
+    ("stage", "traffic"),
+    "Delay of one stage per event; traffic is live, or catch_up for records that were older than "
+    "the catch-up threshold when they were read",
+)
+FRESHNESS_SECONDS = _histogram(
+    "headwater_freshness_seconds",
+    ("feature", "since", "traffic"),
+    "From the event to the stored sequence or representation; since is ingested_at (platform "
+    "delay) or event_time (the user's experience)",
+)
+REPRESENTATION_FRESHNESS_SECONDS = _histogram(
+    "headwater_representation_freshness_seconds",
+    ("encoder", "version", "since"),
+    "From the event to the stored representation, by encoder version",
+)
+ENCODER_USERS = _counter(
+    "headwater_encoder_users",
+    "users",
+    ("outcome",),
+    "Users of refresh requests by outcome: encoded, coalesced, current, empty, deleted",
+)
+ENCODER_REQUESTS = _counter(
+    "headwater_encoder_requests", "requests", ("result",), "Requests to the encoder"
+)
+ENCODER_REQUEST_SECONDS = _histogram(
+    "headwater_encoder_request_seconds", ("encoder",), "Duration of one request to the encoder"
+)
+ENCODER_TOKENS = _counter(
+    "headwater_encoder_tokens", "events", ("encoder",), "Events sent to the encoder"
+)
+ENCODER_RETRIES = _counter(
+    "headwater_encoder_retries", "attempts", ("error",), "Encoder calls repeated after an error"
+)
+
+Labels = tuple[str, ...]
+
+
+class _Buckets:
+    """One histogram series: a count per bucket (the last is everything above) and the sum."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(len(BOUNDS) + 1, np.int64)
+        self.total = 0.0
+
+
+class Metrics:
+    """The values of one process. Label values are given in the order of the declaration."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Metric, dict[Labels, float]] = {}
+        self._buckets: dict[Histogram, dict[Labels, _Buckets]] = {}
+
+    def add(self, metric: Counter, amount: float, *labels: str) -> None:
+        """Count `amount` more."""
+        series = self._numbers.setdefault(metric, {})
+        series[labels] = series.get(labels, 0) + amount
+
+    def set(self, metric: Gauge, value: float, *labels: str) -> None:
+        """The gauge's value from now on."""
+        self._numbers.setdefault(metric, {})[labels] = value
+
+    def forget(self, metric: Gauge, *labels: str) -> None:
+        """Stop exposing a series, such as that of a partition that was given away."""
+        self._numbers.get(metric, {}).pop(labels, None)
+
+    def value(self, metric: Counter | Gauge, *labels: str) -> float:
+        """The current value, 0 if nothing was counted."""
+        return self._numbers.get(metric, {}).get(labels, 0)
+
+    def observe(
+        self, metric: Histogram, seconds: Sequence[float] | np.ndarray[Any, Any], *labels: str
+    ) -> None:
+        """Count delays (seconds, any number of them) into the buckets."""
+        values = np.asarray(seconds, np.float64)
+        if not values.size:
+            return
+        buckets = self._series(metric, labels)
+        places = np.searchsorted(BOUNDS, values, side="left")
+        buckets.counts += np.bincount(places, minlength=len(BOUNDS) + 1)
+        buckets.total += float(values.sum())
+
+    def observe_times(self, metric: Histogram, seconds: float, times: int, *labels: str) -> None:
+        """Count one delay `times` times: that of a batch, once per event."""
+        if times:
+            buckets = self._series(metric, labels)
+            buckets.counts[int(np.searchsorted(BOUNDS, seconds, side="left"))] += times
+            buckets.total += seconds * times
+
+    def _series(self, metric: Histogram, labels: Labels) -> _Buckets:
+        series = self._buckets.setdefault(metric, {})
+        buckets = series.get(labels)
+        if buckets is None:
+            buckets = series[labels] = _Buckets()
+        return buckets
+
+    def summaries(self, metric: Histogram) -> dict[Labels, dict[str, float]]:
+        """Per series: count, and the 50th and 99th percentile in seconds."""
+        return {
+            labels: {
+                "count": int(buckets.counts.sum()),
+                "p50": quantile(buckets.counts, 0.5),
+                "p99": quantile(buckets.counts, 0.99),
+            }
+            for labels, buckets in self._buckets.get(metric, {}).items()
+        }
+
+    def exposition(self) -> bytes:
+        """Prometheus' text format: this catalogue's values and the process's own."""
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        registry.register(_Exposed(self))
+        return generate_latest(registry)
+
+    def families(self) -> Iterator[Any]:
+        """The values as prometheus-client's metric families."""
+        for metric, series in self._numbers.items():
+            make = CounterMetricFamily if isinstance(metric, Counter) else GaugeMetricFamily
+            family = make(metric.name, metric.meaning, labels=metric.labels)
+            for labels, value in sorted(series.items()):
+                family.add_metric(labels, value)
+            yield family
+        for histogram, found in self._buckets.items():
+            shown = HistogramMetricFamily(
+                histogram.name, histogram.meaning, labels=histogram.labels
+            )
+            for labels, buckets in sorted(found.items()):
+                shown.add_metric(labels, list(_cumulative(buckets)), buckets.total)
+            yield shown
+
+
+class _Exposed(Collector):
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Any]:
+        return self._metrics.families()
+
+
+def quantile(counts: np.ndarray[Any, Any], share: float) -> float:
+    """The delay (seconds) below which `share` of the counted ones lie; 0 if none was counted.
+
+    Linear within a bucket, as Prometheus' histogram_quantile does it.
+    """
+    total = int(counts.sum())
+    if not total:
+        return 0.0
+    wanted = share * total
+    cumulative = np.cumsum(counts)
+    place = int(np.searchsorted(cumulative, wanted, side="left"))
+    if place == 0 or place >= len(BOUNDS):
+        return float(BOUNDS[min(place, len(BOUNDS) - 1)])
+    below = float(cumulative[place - 1])
+    low, high = float(BOUNDS[place - 1]), float(BOUNDS[place])
+    return low + (high - low) * (wanted - below) / float(counts[place])
+
+
+def _cumulative(buckets: _Buckets) -> Iterator[tuple[str, float]]:
+    for bound, count in zip(
+        (*(f"{b:.6g}" for b in BOUNDS), "+Inf"), np.cumsum(buckets.counts), strict=True
+    ):
+        yield bound, float(count)
