@@ -505,6 +505,12 @@ class UserState:
         """Events held in memory, over all views."""
         return sum(len(c) for state in self._views.values() for c in state.chunks.values())
 
+    def stored_position(self, names: Iterable[str]) -> int:
+        """Log position of the newest record that the rows of these views reflect, as of the last
+        flush; -1 if they have none."""
+        found = (self._views[name].position for name in names if name in self._views)
+        return max(found, default=-1)
+
     def newest_time(self, view: str) -> int | None:
         """Event time (ms) of the newest event of a view, None if it is empty."""
         state = self._views.get(view)
