@@ -63,7 +63,7 @@ def main() -> int:
     try:
         for done, _jar in enumerate(fetch(jars, Cache().jars), start=1):
             if done % step == 0 or done == len(jars):
-                print(f"    {done} of {len(jars)} jars", flush=True)
+                print(f"    {done} of {len(jars)} jars", file=sys.stderr, flush=True)
     except HeadwaterError as error:
         print(f"    {error}", file=sys.stderr)
         return 1
