@@ -39,7 +39,9 @@ _PRODUCE_EXAMPLES = """Examples:
 """
 
 
-def _pairs(_ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def _pairs(
+    _ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
     pairs = {}
     for value in values:
         field, separator, right = value.partition("=")
