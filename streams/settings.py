@@ -18,10 +18,12 @@ import msgspec
 from streams.errors import ConfigError
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-PositiveFloat = Annotated[float, msgspec.Meta(gt=0)]
+PositiveFloat = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
-Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,200}$")]
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+# Kafka's rule for topics, within its 249 characters.
+Name = Annotated[str, msgspec.Meta(pattern=r"^(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,200}\Z")]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,7 +31,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class KafkaSettings(Section, frozen=True, kw_only=True):
-    bootstrap_servers: str = "127.0.0.1:9092"
+    bootstrap_servers: Text = "127.0.0.1:9092"
     events_topic: Name = "engagement-events"
     refresh_topic: Name = "refresh-requests"
     dead_letters_topic: Name = "engagement-dead-letters"
@@ -44,21 +46,27 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
     max_poll_interval_seconds: PositiveFloat = 300.0
     commit_interval_seconds: PositiveFloat = 0.5
 
+    def __post_init__(self) -> None:
+        topics = (self.events_topic, self.refresh_topic, self.dead_letters_topic)
+        if len(set(topics)) < len(topics):
+            raise ValueError(f"events, refresh and dead letters need topics of their own: {topics}")
+
 
 class CassandraSettings(Section, frozen=True, kw_only=True):
-    contact_points: tuple[str, ...] = ("127.0.0.1",)
+    contact_points: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)] = ("127.0.0.1",)
     port: Port = 9042
-    local_datacenter: str = "datacenter1"
-    keyspace: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,47}$")] = "headwater"
+    local_datacenter: Text = "datacenter1"
+    keyspace: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,47}\Z")] = "headwater"
     replication_factor: Positive = 1
     request_timeout_seconds: PositiveFloat = 2.0
     connect_timeout_seconds: PositiveFloat = 10.0
+    max_requests_in_flight: Positive = 256
 
 
 class TritonSettings(Section, frozen=True, kw_only=True):
-    url: str = "127.0.0.1:8001"
-    http_url: str = "127.0.0.1:8000"
-    metrics_url: str = "http://127.0.0.1:8002/metrics"
+    url: Text = "127.0.0.1:8001"
+    http_url: Text = "127.0.0.1:8000"
+    metrics_url: Text = "http://127.0.0.1:8002/metrics"
     model_repository: str = ""
     request_timeout_seconds: PositiveFloat = 10.0
 
@@ -82,6 +90,7 @@ class SequenceWorkerSettings(Section, frozen=True, kw_only=True):
     epoch_check_seconds: PositiveFloat = 10.0
     stall_seconds: PositiveFloat = 60.0
     drain_seconds: PositiveFloat = 20.0
+    metrics_host: str = "127.0.0.1"
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
 
 
@@ -96,11 +105,12 @@ class EncoderWorkerSettings(Section, frozen=True, kw_only=True):
     catch_up_seconds: PositiveFloat = 60.0
     stall_seconds: PositiveFloat = 60.0
     drain_seconds: PositiveFloat = 20.0
+    metrics_host: str = "127.0.0.1"
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
 
 
 class ServeSettings(Section, frozen=True, kw_only=True):
-    host: str = "127.0.0.1"
+    host: Text = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 6566
 
 
@@ -138,8 +148,9 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 ENV_PREFIX = "HEADWATER_"
-# Variables with the prefix that are not settings of a section.
+# Variables with the prefix that are not settings of a section; an empty one counts as unset.
 _PLAIN_VARIABLES = {"HEADWATER_HOME", "HEADWATER_CONFIG", "HEADWATER_FEATURE_REPO"}
+_FOLDERS = {"home": "HEADWATER_HOME", "feature_repo": "HEADWATER_FEATURE_REPO"}
 
 
 def project_root(start: Path) -> Path:
@@ -163,20 +174,14 @@ def load_settings_with_origins(
     """Like `load_settings`, and for every key in force where its value came from."""
     environ = os.environ if environ is None else environ
     root = project_root((cwd or Path.cwd()).resolve())
-    home = (root / environ.get("HEADWATER_HOME", ".headwater")).resolve()
     merged: dict[str, Any] = {
-        "home": str(home),
-        "feature_repo": str(
-            (root / environ.get("HEADWATER_FEATURE_REPO", "feature_repo")).resolve()
-        ),
+        key: str((root / (environ.get(variable) or getattr(Settings(), key))).resolve())
+        for key, variable in _FOLDERS.items()
     }
-    sources: dict[str, str] = {
-        "home": "HEADWATER_HOME" if "HEADWATER_HOME" in environ else "default",
-        "feature_repo": "HEADWATER_FEATURE_REPO"
-        if "HEADWATER_FEATURE_REPO" in environ
-        else "default",
+    sources = {
+        key: variable if environ.get(variable) else "default" for key, variable in _FOLDERS.items()
     }
-    for source, layer in _layers(home, root, path, environ):
+    for source, layer in _layers(Path(merged["home"]), root, path, environ):
         _merge(merged, sources, layer, source)
     settings = _checked(merged, sources)
     flat = _flatten(msgspec.to_builtins(settings))
@@ -190,7 +195,8 @@ def _layers(
     stack_file = home / "stack.toml"
     if stack_file.is_file():
         layers.append((str(stack_file), _read_toml(stack_file)))
-    named = path or (Path(environ["HEADWATER_CONFIG"]) if "HEADWATER_CONFIG" in environ else None)
+    variable = environ.get("HEADWATER_CONFIG")
+    named = path or (Path(variable) if variable else None)
     if named is not None and not named.is_file():
         raise ConfigError(f"settings file {named} doesn't exist; name an existing TOML file")
     config = named or root / "headwater.toml"
@@ -220,7 +226,9 @@ def _from_variable(variable: str, text: str) -> dict[str, Any]:
             f"{variable} is not a setting; write HEADWATER_SECTION__KEY, "
             "for example HEADWATER_KAFKA__BOOTSTRAP_SERVERS"
         )
-    value: Any = text.split(",") if (section, key) == ("cassandra", "contact_points") else text
+    value: Any = text
+    if (section, key) == ("cassandra", "contact_points"):
+        value = [point.strip() for point in text.split(",")]
     return {section: {key: value}}
 
 
@@ -235,6 +243,8 @@ def _merge(
             for name, item in value.items():
                 section[name] = item
                 sources[f"{key}.{name}"] = source
+        elif key in _FOLDERS:
+            raise ConfigError(f"{source}: {key} can't be set in a file; set {_FOLDERS[key]}")
         else:
             merged[key] = value
             sources[key] = source
@@ -246,9 +256,19 @@ def _checked(merged: dict[str, Any], sources: dict[str, str]) -> Settings:
     except msgspec.ValidationError as error:
         text = str(error)
         where = text.rpartition(" - at `$.")[2].rstrip("`") if " - at `$." in text else ""
-        source = sources.get(where, "")
+        if "unknown field `" in text:
+            unknown = text.partition("unknown field `")[2].partition("`")[0]
+            where = f"{where}.{unknown}" if where else unknown
+        source = _source_of(where, sources)
         origin = f" (from {source})" if source else ""
         raise ConfigError(f"setting {where or '?'}{origin}: {text}") from error
+
+
+def _source_of(where: str, sources: dict[str, str]) -> str:
+    """Where the value came from that an error names by its path, `cassandra.contact_points[0]`."""
+    where = where.partition("[")[0]
+    inside = (source for key, source in sources.items() if key.startswith(f"{where}."))
+    return sources.get(where) or next(inside, "")
 
 
 def _flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

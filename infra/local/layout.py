@@ -29,7 +29,7 @@ class Home:
         """The home that every `headwater` command means: HEADWATER_HOME, else `.headwater`."""
         environ = os.environ if environ is None else environ
         root = project_root((cwd or Path.cwd()).resolve())
-        return cls((root / environ.get("HEADWATER_HOME", ".headwater")).resolve())
+        return cls((root / (environ.get("HEADWATER_HOME") or ".headwater")).resolve())
 
     @property
     def stack_file(self) -> Path:
