@@ -1,0 +1,296 @@
+"""Cassandra: sessions for the hot path, over acsylla.
+
+Knows nothing of tables: the `*_store` modules do, and `streams.schema_store` creates them.
+What a caller gets to see of a failure is one of two errors, after what can be done about it:
+
+| error            | when                                                                         |
+|------------------|------------------------------------------------------------------------------|
+| StoreUnavailable | no answer in time, no host, no connection, too few replicas, overloaded,     |
+|                  | bootstrapping, read or write timeout: the same call may succeed later        |
+| StoreRejected    | everything that was answered with "no": bad values, unknown tables, rights,  |
+|                  | a failing disk (read or write failure, server error), truncation errors      |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import acsylla
+from acsylla import errors
+from acsylla._cython.cyacsylla import Session as Driver
+
+from streams.errors import HeadwaterError, StoreRejected, StoreUnavailable
+from streams.settings import CassandraSettings
+
+Values = Sequence[Any]
+Rows = list[list[Any]]
+
+_UNAVAILABLE = (
+    errors.CassErrorLibHostResolution,
+    errors.CassErrorLibNoHostsAvailable,
+    errors.CassErrorLibNoStreams,
+    errors.CassErrorLibRequestQueueFull,
+    errors.CassErrorLibRequestTimedOut,
+    errors.CassErrorLibUnableToConnect,
+    errors.CassErrorLibUnableToDetermineProtocol,
+    errors.CassErrorLibWriteError,
+    errors.CassErrorServerIsBootstrapping,
+    errors.CassErrorServerOverloaded,
+    errors.CassErrorServerReadTimeout,
+    errors.CassErrorServerUnavailable,
+    errors.CassErrorServerWriteTimeout,
+)
+# What binding raises for a value that the column can't hold.
+_BAD_VALUE = (TypeError, ValueError, OverflowError)
+
+# A hung node is noticed by its missing heartbeats, a returning one within two seconds.
+_HEARTBEAT_SECONDS = 5
+_IDLE_TIMEOUT_SECONDS = 20
+_RECONNECT_BASE_MS, _RECONNECT_MAX_MS = 200, 2_000
+
+
+class Statement(NamedTuple):
+    """CQL with `?` markers. An idempotent one is retried by the driver on another node."""
+
+    cql: str
+    idempotent: bool = True
+
+
+class Session:
+    """The way to one keyspace from one event loop: prepared statements, bounded, with deadlines.
+
+    Connects on first use, and again after a failed attempt; a lost connection is restored by the
+    driver. Every call ends within its timeout (seconds; default: the settings' request timeout),
+    connecting and waiting for a free slot included. Reads and writes go to a quorum of the local
+    datacenter, so that what is written is read.
+    """
+
+    def __init__(self, settings: CassandraSettings) -> None:
+        self._settings = settings
+        self._address = f"{','.join(settings.contact_points)}:{settings.port}"
+        self._slots = asyncio.Semaphore(settings.max_requests_in_flight)
+        self._driver: Any = None
+        self._opening: asyncio.Task[Any] | None = None
+        self._prepared: dict[str, Any] = {}
+        _sessions.add(self)
+
+    async def execute(
+        self, statement: Statement, values: Values = (), *, timeout: float | None = None
+    ) -> Rows:
+        """Run one statement. Raises StoreUnavailable or StoreRejected."""
+        limit = timeout or self._settings.request_timeout_seconds
+        try:
+            async with asyncio.timeout(limit), self._slots:
+                bound = await self._bind(statement, values, limit)
+                return _rows(await self._driver.execute(bound))
+        except TimeoutError:
+            raise self._no_answer(limit) from None
+        except errors.CassException as error:
+            raise self._translated(error) from error
+
+    async def execute_batch(
+        self, parts: Sequence[tuple[Statement, Values]], *, timeout: float | None = None
+    ) -> None:
+        """Write statements of ONE partition as one unlogged batch: atomic and isolated.
+
+        Each part carries its own timestamp, so that a retry changes nothing.
+        """
+        limit = timeout or self._settings.request_timeout_seconds
+        try:
+            async with asyncio.timeout(limit), self._slots:
+                batch = acsylla.create_batch_unlogged(timeout=limit)
+                batch.set_is_idempotent(True)
+                batch.set_consistency(acsylla.Consistency.LOCAL_QUORUM)
+                for statement, values in parts:
+                    batch.add_statement(await self._bind(statement, values, limit))
+                await self._driver.execute_batch(batch)
+        except TimeoutError:
+            raise self._no_answer(limit) from None
+        except errors.CassException as error:
+            raise self._translated(error) from error
+
+    async def execute_many(
+        self, statement: Statement, many: Sequence[Values], *, timeout: float | None = None
+    ) -> list[Rows | HeadwaterError]:
+        """Run one statement for many values, side by side; the outcome of each, in their order.
+
+        One that fails, or isn't answered when the time is over, is an error in its place and
+        leaves the others alone. The timeout is for all of them together.
+        """
+        limit = timeout or self._settings.request_timeout_seconds
+        outcomes: list[Rows | HeadwaterError | None] = [None] * len(many)
+        waiting = iter(enumerate(many))
+
+        async def work() -> None:
+            for index, values in waiting:
+                try:
+                    async with self._slots:
+                        bound = await self._bind(statement, values, limit)
+                        outcomes[index] = _rows(await self._driver.execute(bound))
+                except errors.CassException as error:
+                    outcomes[index] = self._translated(error)
+                except HeadwaterError as error:
+                    outcomes[index] = error
+
+        workers = min(len(many), self._settings.max_requests_in_flight)
+        await _wait([asyncio.create_task(work()) for _ in range(workers)], limit)
+        return [self._no_answer(limit) if found is None else found for found in outcomes]
+
+    async def close(self) -> None:
+        """Close the connections; a later call opens them again."""
+        driver, self._driver = self._driver, None
+        self._prepared.clear()
+        if self._opening is not None:
+            self._opening.cancel()
+            self._opening = None
+        if driver is not None:
+            await driver.close()
+
+    async def _bind(self, statement: Statement, values: Values, limit: float) -> Any:
+        if self._driver is None:
+            await self._connect()
+        prepared = self._prepared.get(statement.cql)
+        if prepared is None:
+            prepared = await self._driver.create_prepared(
+                statement.cql, consistency=acsylla.Consistency.LOCAL_QUORUM
+            )
+            self._prepared[statement.cql] = prepared
+        try:
+            bound = prepared.bind(list(values), timeout=limit)
+        except _BAD_VALUE as error:
+            raise StoreRejected(f"a value can't be stored: {error}") from error
+        bound.set_is_idempotent(statement.idempotent)
+        return bound
+
+    async def _connect(self) -> None:
+        # Shielded: a caller whose time is over leaves, the attempt serves the next one.
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.create_task(self._open())
+            self._opening.add_done_callback(_consume)
+        self._driver = await asyncio.shield(self._opening)
+
+    async def _open(self) -> Any:
+        settings = self._settings
+        cluster = acsylla.create_cluster(
+            contact_points=list(settings.contact_points),
+            port=settings.port,
+            connect_timeout=settings.connect_timeout_seconds,
+            request_timeout=settings.request_timeout_seconds,
+            load_balance_dc_aware=settings.local_datacenter,
+            serial_consistency=acsylla.Consistency.LOCAL_SERIAL,
+            exponential_reconnect_base_delay_ms=_RECONNECT_BASE_MS,
+            exponential_reconnect_max_delay_ms=_RECONNECT_MAX_MS,
+            heartbeat_interval_sec=_HEARTBEAT_SECONDS,
+            idle_timeout_sec=_IDLE_TIMEOUT_SECONDS,
+            application_name="headwater",
+            # What goes wrong is raised; the driver's own log would tell it a second time.
+            log_level="disabled",
+        )
+        # What `cluster.create_session` does, with a hand on the object: freeing it while it
+        # connects to a hung node blocks for ever, so that a cancelled attempt is never freed.
+        driver = Driver(cluster, keyspace=settings.keyspace)
+        _keep_for_ever(driver)
+        try:
+            await driver._connect()
+        except errors.CassException:
+            _let_go(driver)
+            raise
+        _let_go(driver)
+        return driver
+
+    def _no_answer(self, limit: float) -> StoreUnavailable:
+        return StoreUnavailable(f"Cassandra at {self._address} didn't answer within {limit:g} s")
+
+    def _translated(self, error: errors.CassException) -> HeadwaterError:
+        text = str(error).strip().rstrip(":") or type(error).__name__
+        if isinstance(error, errors.CassErrorLibUnableToSetKeyspace):
+            return StoreRejected(
+                f"keyspace {self._settings.keyspace} isn't there: run `headwater apply` ({text})"
+            )
+        if isinstance(error, _UNAVAILABLE):
+            return StoreUnavailable(f"Cassandra at {self._address}: {text}")
+        return StoreRejected(f"Cassandra at {self._address} refused: {text}")
+
+
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _abandon_sessions() -> None:
+    """In a forked child: keep the parent's sessions for ever, untouched.
+
+    Freeing one joins threads that the child doesn't have, which would hang it at its exit.
+    """
+    for session in _sessions:
+        _keep_for_ever(session)
+
+
+def _keep_for_ever(thing: object) -> None:
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+def _let_go(thing: object) -> None:
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(thing))
+
+
+os.register_at_fork(after_in_child=_abandon_sessions)
+
+
+class SessionPool:
+    """A session for every event loop and process that asks: acsylla ties one to its loop."""
+
+    def __init__(self, settings: CassandraSettings) -> None:
+        self.settings = settings
+        self._pid = os.getpid()
+        self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
+
+    def session(self) -> Session:
+        """The running loop's session."""
+        if self._pid != os.getpid():
+            self._pid, self._sessions = os.getpid(), {}
+        loop = asyncio.get_running_loop()
+        session = self._sessions.get(loop)
+        if session is None:
+            # Sessions of loops that are over go with them: nobody can await their answers.
+            self._sessions = {k: v for k, v in self._sessions.items() if not k.is_closed()}
+            session = self._sessions[loop] = Session(self.settings)
+        return session
+
+    async def close(self) -> None:
+        """Close the running loop's session."""
+        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        if session is not None:
+            await session.close()
+
+
+def _rows(result: Any) -> Rows:
+    return [row.as_list() for row in result]
+
+
+def _consume(task: asyncio.Task[Any]) -> None:
+    """Look at a task's error, so that asyncio doesn't report one that nobody waited for."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def _wait(tasks: list[asyncio.Task[None]], limit: float) -> None:
+    """Wait for the tasks until the time is over, then cancel what is left; also if cancelled."""
+    if not tasks:
+        return
+    try:
+        _, late = await asyncio.wait(tasks, timeout=limit)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        raise
+    for task in late:
+        task.cancel()
+    if late:
+        await asyncio.gather(*late, return_exceptions=True)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()  # a programming error shows itself

@@ -1,0 +1,73 @@
+"""Each store twice: the in-memory twin, and the real one on Cassandra in a keyspace of its own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Iterator
+
+import msgspec
+import pytest
+
+from infra.local.cassandra import CassandraService
+from infra.local.stack import LocalStack
+from streams.cassandra import Session
+from streams.log_store import LogStore
+from streams.representation_store import RepresentationStore
+from streams.schema_store import create_schema, drop_keyspace
+from streams.sequence_store import SequenceStore
+from streams.settings import CassandraSettings
+from streams.testing import (
+    InMemoryLogStore,
+    InMemoryRepresentationStore,
+    InMemorySequenceStore,
+)
+
+TWIN, CASSANDRA = "twin", "cassandra"
+
+
+@pytest.fixture(scope="session")
+def cassandra_settings(
+    lazy_stack: LocalStack, cassandra_service: CassandraService
+) -> Iterator[CassandraSettings]:
+    """A keyspace with all tables, for this run."""
+    assert cassandra_service.is_running
+    settings = msgspec.structs.replace(
+        lazy_stack.settings.cassandra, keyspace=f"test_{secrets.token_hex(6)}"
+    )
+    create_schema(settings)
+    yield settings
+    drop_keyspace(settings)
+
+
+@pytest.fixture(params=[TWIN, CASSANDRA])
+async def session(request: pytest.FixtureRequest) -> AsyncIterator[Session | None]:
+    """None asks for the twins."""
+    if request.param == TWIN:
+        yield None
+        return
+    session = Session(request.getfixturevalue("cassandra_settings"))
+    yield session
+    await session.close()
+
+
+@pytest.fixture
+def sequence_store(session: Session | None) -> SequenceStore | InMemorySequenceStore:
+    return InMemorySequenceStore() if session is None else SequenceStore(session)
+
+
+@pytest.fixture
+def log_store(session: Session | None) -> LogStore | InMemoryLogStore:
+    return InMemoryLogStore() if session is None else LogStore(session)
+
+
+@pytest.fixture
+def representation_store(
+    session: Session | None,
+) -> RepresentationStore | InMemoryRepresentationStore:
+    return InMemoryRepresentationStore() if session is None else RepresentationStore(session)
+
+
+@pytest.fixture
+def unique() -> str:
+    """A name that no other test uses."""
+    return f"u-{secrets.token_hex(8)}"
