@@ -435,6 +435,11 @@ class UserState:
                     needed.append((view.name, key))
         return needed
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether `missing` may name anything: some stored chunks aren't loaded."""
+        return any(state.directory for state in self._views.values())
+
     def unloaded(self) -> list[tuple[str, int]]:
         """(view, chunk key) of every stored chunk that isn't loaded; a `Forget` needs them all."""
         return [
