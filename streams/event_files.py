@@ -25,17 +25,9 @@ from streams.events import decode_record, encode_record, event_from_mapping
 
 FORMATS = ("jsonl", "csv", "parquet")
 TIME_UNITS = {"s": 1000, "ms": 1, "us": 1 / 1000, "ns": 1 / 1_000_000}
-_FIELDS = [
-    "event_id",
-    "user_id",
-    "item_id",
-    "event_type",
-    "event_time",
-    "surface",
-    "value",
-    "attributed_to",
-    "attributes",
-]
+_REQUIRED = ("event_id", "user_id", "item_id", "event_type", "event_time")
+_FIELDS = (*_REQUIRED, "surface", "value", "attributed_to", "attributes")
+_TEXTS = ("event_id", "user_id", "item_id", "event_type", "surface", "attributed_to")
 
 
 class FileRecord(msgspec.Struct, frozen=True):
@@ -65,6 +57,18 @@ class ColumnMap(msgspec.Struct, frozen=True, kw_only=True):
             if field not in _FIELDS:
                 raise ConfigError(f"{field!r} is no event field; fields are {', '.join(_FIELDS)}")
 
+    def check(self, found: list[str], name: str) -> None:
+        """Refuse a table without the columns: not one of its rows could be an event."""
+        made = {*self.constants, *(() if self.ids == "column" else ("event_id",))}
+        for field in _FIELDS:
+            column = self.columns.get(field, field)
+            needed = field in self.columns or (field in _REQUIRED and field not in made)
+            if needed and column not in found:
+                raise ConfigError(
+                    f"{name} has no column {column!r} for {field}; its columns are "
+                    f"{', '.join(found)}: name one with --map {field}=COLUMN"
+                )
+
 
 def format_of(name: str) -> str:
     """The format that a file's ending names. Raises ConfigError."""
@@ -84,8 +88,8 @@ def read_records(
         plain = column_map == ColumnMap()
         yield from _plain_lines(source) if plain else _mapped_lines(source, name, column_map)
         return
-    rows = _csv_rows(source, name) if file_format == "csv" else _parquet_rows(source, name)
-    for number, row in enumerate(rows, 1):
+    read = _csv_rows if file_format == "csv" else _parquet_rows
+    for number, row in enumerate(read(source, name, column_map), 1):
         yield _record(number, row, name, column_map)
 
 
@@ -119,7 +123,7 @@ def _mapped_lines(source: IO[bytes], name: str, column_map: ColumnMap) -> Iterat
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             yield FileRecord(number, None, line.rstrip(b"\r\n"), f"not_json: {error}")
             continue
         if isinstance(row, dict):
@@ -128,7 +132,7 @@ def _mapped_lines(source: IO[bytes], name: str, column_map: ColumnMap) -> Iterat
             yield FileRecord(number, None, line.rstrip(b"\r\n"), "wrong_type: not an object")
 
 
-def _csv_rows(source: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
+def _csv_rows(source: IO[bytes], name: str, column_map: ColumnMap) -> Iterator[dict[str, Any]]:
     delimiter = "\t" if name.lower().endswith(".tsv") else ","
     try:
         reader = pyarrow.csv.open_csv(
@@ -137,6 +141,7 @@ def _csv_rows(source: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
             # Ids such as 007 must not turn into numbers.
             convert_options=pyarrow.csv.ConvertOptions(default_column_type=pa.string()),
         )
+        column_map.check(reader.schema.names, name)
         for batch in reader:
             for row in batch.to_pylist():
                 yield {key: value for key, value in row.items() if value not in (None, "")}
@@ -144,10 +149,12 @@ def _csv_rows(source: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
         raise ConfigError(f"{name} is not readable as CSV: {error}") from error
 
 
-def _parquet_rows(source: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
+def _parquet_rows(source: IO[bytes], name: str, column_map: ColumnMap) -> Iterator[dict[str, Any]]:
     try:
         handle = source if source.seekable() else io.BytesIO(source.read())
-        for batch in pyarrow.parquet.ParquetFile(handle).iter_batches(batch_size=10_000):
+        table = pyarrow.parquet.ParquetFile(handle)
+        column_map.check(table.schema_arrow.names, name)
+        for batch in table.iter_batches(batch_size=10_000):
             for row in batch.to_pylist():
                 yield {key: value for key, value in row.items() if value is not None}
     except pa.ArrowInvalid as error:
@@ -166,19 +173,27 @@ def _record(number: int, row: dict[str, Any], name: str, column_map: ColumnMap) 
     try:
         typed = _typed(fields, column_map.time_unit)
         event = event_from_mapping(typed)
-        return FileRecord(number, event.user_id.encode(), encode_record(event))
+        value = encode_record(event)
+        return FileRecord(number, event.user_id.encode(), value)
     except InvalidRecord as error:
-        value = json.dumps(fields, default=str).encode("utf-8", "replace")
+        value = json.dumps(fields, default=_not_json).encode()
         return FileRecord(number, _key_of(value), value, str(error))
+
+
+def _not_json(value: Any) -> dict[str, str]:
+    """A date or bytes in a refused row, readable, and of a type that no field has."""
+    return {type(value).__name__: str(value)}
 
 
 def _typed(fields: dict[str, Any], time_unit: str) -> dict[str, Any]:
     typed = dict(fields)
-    for field in ("event_id", "user_id", "item_id", "event_type", "surface", "attributed_to"):
-        if isinstance(typed.get(field), int):
-            typed[field] = str(typed[field])
+    for field in _TEXTS:
+        if field in typed:
+            typed[field] = _text(typed[field])
     if "event_time" in typed:
         typed["event_time"] = _milliseconds(typed["event_time"], time_unit)
+    if "attributes" in typed:
+        typed["attributes"] = _attributes(typed["attributes"])
     if isinstance(typed.get("value"), str):
         try:
             typed["value"] = float(typed["value"])
@@ -189,18 +204,54 @@ def _typed(fields: dict[str, Any], time_unit: str) -> dict[str, Any]:
     return typed
 
 
+def _text(value: Any) -> Any:
+    """Ids are often numbers in tables, and texts are sometimes bytes."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidRecord("not_utf8", str(error)) from None
+    return value
+
+
+def _attributes(value: Any) -> Any:
+    """A JSON text, a map's pairs or a struct, whose nulls are absent keys."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise InvalidRecord("wrong_type", "attributes are no JSON object") from None
+    if isinstance(value, list) and all(isinstance(pair, tuple) for pair in value):
+        value = dict(value)
+    if isinstance(value, dict):
+        return {key: item for key, item in value.items() if item is not None}
+    return value
+
+
 def _milliseconds(value: Any, unit: str) -> int:
     if isinstance(value, datetime.datetime):
         if value.tzinfo is None:
             value = value.replace(tzinfo=datetime.UTC)
         return round(float(value.timestamp()) * 1000)
-    try:
-        factor = TIME_UNITS[unit]
-        return int(value) if factor == 1 else round(float(value) * factor)
-    except (TypeError, ValueError):
-        pass
+    number = None if isinstance(value, bool) else _number(value)
+    if number is not None:
+        return round(number * TIME_UNITS[unit])
     try:
         return _milliseconds(datetime.datetime.fromisoformat(str(value)), unit)
     except ValueError:
         message = f"event_time {value!r} is neither a number ({unit}) nor an ISO 8601 time"
         raise InvalidRecord("wrong_type", message) from None
+
+
+def _number(value: Any) -> int | float | None:
+    """The number that a value or text is, exact where it is an integer; None if it is none."""
+    for convert in (int, float):
+        try:
+            number = convert(value)
+        except (TypeError, ValueError, OverflowError):
+            continue
+        if number == value or isinstance(value, str):
+            return number if math.isfinite(number) else None
+    return None
