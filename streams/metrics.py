@@ -117,8 +117,8 @@ CACHED_EVENTS = _gauge("headwater_cached_events", "events", (), "Events held in 
 BATCHES = _counter(
     "headwater_batches", "batches", ("role",), "Partition batches that were acknowledged"
 )
-STORE_RETRIES = _counter(
-    "headwater_store_retries", "attempts", ("error",), "Store calls repeated after an error"
+RETRIES = _counter(
+    "headwater_retries", "attempts", ("error",), "Calls repeated after an error, by its class"
 )
 REFRESH_REQUESTS = _counter(
     "headwater_refresh_requests", "requests", ("trigger",), "Refresh requests delivered"
@@ -180,9 +180,6 @@ ENCODER_REQUEST_SECONDS = _histogram(
 )
 ENCODER_TOKENS = _counter(
     "headwater_encoder_tokens", "events", ("encoder",), "Events sent to the encoder"
-)
-ENCODER_RETRIES = _counter(
-    "headwater_encoder_retries", "attempts", ("error",), "Encoder calls repeated after an error"
 )
 
 Labels = tuple[str, ...]

@@ -18,8 +18,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from typing import Any, Protocol
 
 import faust
 import msgspec
@@ -59,11 +59,13 @@ class RecordBatch:
 
     @property
     def first(self) -> int:
-        return int(self.records[0].offset)
+        offset: int = self.records[0].offset
+        return offset
 
     @property
     def next(self) -> int:
-        return int(self.records[-1].offset) + 1
+        offset: int = self.records[-1].offset
+        return offset + 1
 
 
 class Consuming(msgspec.Struct, frozen=True, kw_only=True):
@@ -339,12 +341,17 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
         due = {tp: offset for tp, offset in offsets.items() if offset is not None}
         if not due:
             return True
-        self.app.before_commit()
+        await self.app.owner.before_commit()
         committed = await self.thread.commit(due)
         for tp, offset in due.items() if committed else ():
             ledgers[tp].mark_committed(offset)
-        self.app.after_commit(committed)
+        self.app.owner.after_commit(committed)
         return committed
+
+    async def commit_all(self) -> bool:
+        """Commit what is done now, after any commit that is under way."""
+        await self.maybe_wait_for_commit_to_finish()
+        return bool(await self.commit())
 
     # -- assignment ----------------------------------------------------------------------------
 
@@ -356,7 +363,10 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
             positions = {
                 tp: _position(self.app.consuming, tp, *offsets) for tp, offsets in found.items()
             }
-            await self.app.on_positions(positions)
+            lost = sum(positions[tp] - (found[tp][0] or positions[tp]) for tp in positions)
+            if lost:
+                self.app.owner.on_lost(lost)
+            await self.app.owner.on_positions(positions)
             await self.thread.seek_all(positions)
         except (LogMismatch, KafkaError) as error:
             await self.app.crash(error)
@@ -369,7 +379,7 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         """A rebalance begins: the worker may finish for a while, then the partitions are gone."""
-        await self.app.on_revoking(revoked)
+        await self.app.owner.on_revoking(revoked)
         for tp in revoked:
             self.ledgers.pop(tp, None)
         await super().on_partitions_revoked(revoked)
@@ -441,20 +451,37 @@ class _ConsumerOnly(BootStrategy):  # type: ignore[misc]
     enable_sensors = False
 
 
-class BatchApp(faust.App):  # type: ignore[misc]
-    """A Faust app that only consumes: no web server, no tables, no producer, no leader topic.
+class Owner(Protocol):
+    """Who runs the app; called on the main loop."""
 
-    `on_batch` is called for every batch, in order per partition; it must not wait. The other hooks
-    are called around assignments and commits.
-    """
+    def on_batch(self, batch: RecordBatch) -> None:
+        """Records were fetched, in order per partition."""
+
+    async def on_positions(self, positions: Mapping[TP, int]) -> None:
+        """An assignment's starting offsets are known, fetching begins when this returns."""
+
+    async def on_revoking(self, revoked: Collection[TP]) -> None:
+        """Partitions are about to be revoked: finish what can be finished soon, commit."""
+
+    async def before_commit(self) -> None:
+        """A commit is about to be sent."""
+
+    def after_commit(self, committed: bool) -> None:
+        """A commit was answered."""
+
+    def on_lost(self, count: int) -> None:
+        """So many records were deleted unread, and are passed over."""
+
+
+class BatchApp(faust.App):  # type: ignore[misc]
+    """A Faust app that only consumes: no web server, no tables, no producer, no leader topic."""
 
     BootStrategy = _ConsumerOnly
 
-    def __init__(
-        self, settings: Settings, consuming: Consuming, on_batch: Callable[[RecordBatch], None]
-    ) -> None:
+    def __init__(self, settings: Settings, consuming: Consuming, owner: Owner) -> None:
         self.settings = settings
         self.consuming = consuming
+        self.owner = owner
         home = settings.home_path / "run" / "faust"
         home.mkdir(parents=True, exist_ok=True)
         super().__init__(
@@ -477,26 +504,12 @@ class BatchApp(faust.App):  # type: ignore[misc]
 
         async def deliver(stream: Any) -> None:
             async for event in stream.noack().events():
-                on_batch(event.value)
+                owner.on_batch(event.value)
 
         self.agent(topic, name=consuming.role)(deliver)
 
     def _new_transport(self) -> BatchTransport:
         return BatchTransport(self.conf.broker_consumer, self)
-
-    # Hooks, replaced by the runtime.
-
-    async def on_positions(self, positions: Mapping[TP, int]) -> None:
-        """An assignment's starting offsets are known. May raise LogMismatch."""
-
-    async def on_revoking(self, revoked: Iterable[TP]) -> None:
-        """Partitions are about to be revoked: finish what can be finished soon, commit."""
-
-    def before_commit(self) -> None:
-        """A commit is about to be sent."""
-
-    def after_commit(self, committed: bool) -> None:
-        """A commit was answered."""
 
 
 def _hosts(bootstrap_servers: str) -> list[str]:

@@ -1,0 +1,75 @@
+"""Where running workers are found: one small file each under `$HEADWATER_HOME/run/workers`."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from streams.settings import Settings
+
+
+class WorkerAddress(msgspec.Struct, frozen=True):
+    """A worker's file. `started` is the kernel's start time of the process, so that another
+    process with the same id isn't taken for it."""
+
+    role: str
+    pid: int
+    started: str
+    group: str
+    url: str
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.home_path / "run" / "workers"
+
+
+def _started(pid: int) -> str:
+    """Start time of a process in the kernel's ticks; "" where there is no /proc."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]
+
+
+def register(settings: Settings, role: str, group: str, url: str) -> Path:
+    """Write this process's file; answers its path, for `unregister`."""
+    pid = os.getpid()
+    folder = _folder(settings)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{role}-{pid}.json"
+    partial = path.with_suffix(".partial")
+    partial.write_bytes(msgspec.json.encode(WorkerAddress(role, pid, _started(pid), group, url)))
+    partial.replace(path)
+    return path
+
+
+def unregister(path: Path) -> None:
+    """At a clean end."""
+    path.unlink(missing_ok=True)
+
+
+def running_workers(settings: Settings) -> list[WorkerAddress]:
+    """The workers that run now; files that killed ones left behind are removed."""
+    found = []
+    for path in sorted(_folder(settings).glob("*.json")):
+        with suppress(OSError, msgspec.DecodeError):
+            address = msgspec.json.decode(path.read_bytes(), type=WorkerAddress)
+            if _runs(address):
+                found.append(address)
+            else:
+                unregister(path)
+    return found
+
+
+def _runs(address: WorkerAddress) -> bool:
+    try:
+        os.kill(address.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return _started(address.pid) == address.started

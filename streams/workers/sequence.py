@@ -1,0 +1,347 @@
+"""The sequence worker: events in, sequences and refresh requests out.
+
+    fetch → take in → load users → fold → write → ask for refreshes, send dead letters → acknowledge
+
+Per partition batch, in log order. A batch is acknowledged when all that derives from it is stored
+and delivered (R3); whatever fails on the way is repeated until it works, with the partition paused
+(R6). Which epoch the log positions belong to is checked at the start, with every assignment and
+every few seconds (R2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Any, Protocol, TypeVar
+
+from streams import metrics as catalogue
+from streams.errors import DeliveryFailed, HeadwaterError, StoreRejected, StoreUnavailable
+from streams.kafka import dead_letter_headers
+from streams.metrics import Metrics
+from streams.producer import OutgoingRecord
+from streams.representations import RepresentationView
+from streams.sequences import Row, SequenceView, StoredUser, UserFlush, UserState, ViewSet
+from streams.settings import Settings
+from streams.workers.epoch import EpochGuard
+from streams.workers.fault_points import FaultPoints
+from streams.workers.intake import DeadLetterWatch, Intake, Refused, take_in
+from streams.workers.lanes import Lane
+from streams.workers.runtime import Clock
+from streams.workers.sequence_report import SequenceReport
+from streams.workers.transport import RecordBatch
+from streams.workers.users import UserCache, UserWork
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_STORE = (StoreUnavailable, StoreRejected)
+# How often a user is read again whose directory names a chunk that isn't there.
+_RELOADS = 3
+
+
+class Store(Protocol):
+    """What the worker needs of `SequenceStore`."""
+
+    async def load(self, user_id: str, views: Any) -> StoredUser: ...
+    async def load_chunks(self, user_id: str, view: str, chunks: Any) -> list[Row]: ...
+    async def load_all(self, user_id: str) -> StoredUser: ...
+    async def write(self, flush: UserFlush) -> None: ...
+
+
+class Sender(Protocol):
+    """What the worker needs of `RecordSender`."""
+
+    async def deliver(self, records: Iterable[OutgoingRecord]) -> None: ...
+    async def close(self, timeout: float) -> int: ...
+
+
+class Views:
+    """The declared views, as the worker uses them; one value per set of declarations."""
+
+    def __init__(
+        self, sequences: Iterable[SequenceView], representations: Iterable[RepresentationView]
+    ) -> None:
+        self.set = ViewSet(sequences)
+        feeding = {name for view in representations for name in view.sequences}
+        self.sources = frozenset(feeding & set(self.set.names))
+        self.source_types = frozenset(
+            event_type
+            for event_type, views in self.set.by_type.items()
+            if any(view.name in self.sources for view in views)
+        )
+
+
+class SequenceWorker:
+    """The handler of one sequence worker's process; see `runtime.Handler`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        views: Views,
+        store: Store,
+        guard: EpochGuard,
+        sender: Sender,
+        metrics: Metrics,
+        now: Clock,
+        faults: FaultPoints,
+        close: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._settings = settings
+        own = self._own = settings.sequence_worker
+        self._views = views
+        self._store = store
+        self._guard = guard
+        self._sender = sender
+        self._metrics = metrics
+        self._now = now
+        self._faults = faults
+        self._close = close
+        self._slots = asyncio.Semaphore(own.max_writes_in_flight)
+        self._watch = DeadLetterWatch(own.max_dead_letter_share, own.dead_letter_window)
+        self._report = SequenceReport(metrics, own.catch_up_seconds)
+        self._cache = self._new_cache()
+
+    # -- see runtime.Handler -------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Find or open the topic's epoch. Raises LogMismatch, ConfigError, StoreRejected."""
+        await self._guard.open()
+
+    async def assigned(self, partitions: Collection[int]) -> None:
+        """The epoch must be the recorded one before anything is folded."""
+        await self._guard.verify()
+
+    def revoked(self) -> None:
+        """Others may write these users from now on: nothing that is held of them is true."""
+        self._cache = self._new_cache()
+
+    def new_state(self, partition: int) -> UserCache:
+        """The lanes of one assignment share a cache: a user is at home in one partition."""
+        return self._cache
+
+    async def check(self) -> None:
+        """Raises LogMismatch if the topic was recreated or repartitioned meanwhile."""
+        await self._guard.verify_sometimes()
+
+    def refresh_metrics(self) -> None:
+        """See `runtime.Handler`."""
+        self._metrics.set(catalogue.CACHED_USERS, len(self._cache))
+        self._metrics.set(catalogue.CACHED_EVENTS, self._cache.num_events)
+
+    def state(self) -> dict[str, Any]:
+        """See `runtime.Handler`."""
+        return {
+            "epoch": self._guard.epoch,
+            "topic_id": self._guard.topic_id,
+            "views": list(self._views.set.names),
+            "cached_users": len(self._cache),
+            "cached_events": self._cache.num_events,
+            **self._report.state(),
+        }
+
+    async def close(self, seconds: float) -> None:
+        """See `runtime.Handler`."""
+        await self._sender.close(seconds)
+        await self._close()
+
+    # -- the arrow -----------------------------------------------------------------------------
+
+    async def handle(self, lane: Lane, batch: RecordBatch) -> None:
+        """See `runtime.Handler`, and the top of this file."""
+        received_at = self._now()
+        views, cache = self._views, lane.state
+        intake = self._take_in(batch)
+        self._watch.check(len(batch.records), len(intake.refused))
+        work = [UserWork(entries) for entries in intake.users.values()]
+        await self._faults.reach("before_fold")
+        await self._load(lane, cache, views, intake, work)
+        await self._fold(lane, views, work)
+        folded_at = self._now()
+        await self._faults.reach("after_fold")
+        await self._write(lane, work)
+        stored_at = self._now()
+        await self._faults.reach("after_writes")
+        await self._faults.reach("before_refresh")
+        requests = [
+            request
+            for user in work
+            if (
+                request := user.refresh_request(
+                    views.sources, int(folded_at * 1000), int(stored_at * 1000)
+                )
+            )
+        ]
+        topic = self._settings.kafka.refresh_topic
+        refreshes = [OutgoingRecord(topic, r.user_id.encode(), r.encode()) for r in requests]
+        await self._deliver(lane, refreshes + self._bad_and_foreign(batch, intake))
+        for user in work:
+            if user.state is not None:
+                cache.put(user.state)
+        self._report.batch_done(
+            batch, intake, work, requests, received_at, folded_at, stored_at, self._now()
+        )
+
+    def _take_in(self, batch: RecordBatch) -> Intake:
+        return take_in(
+            batch.records,
+            epoch=self._guard.epoch,
+            partition=batch.partition,
+            partitions=self._guard.partitions,
+            future_allowance_ms=int(self._own.future_allowance_seconds * 1000),
+        )
+
+    async def _load(
+        self, lane: Lane, cache: UserCache, views: Views, intake: Intake, work: list[UserWork]
+    ) -> None:
+        """Give every user of the batch a state: from the cache, or from the store."""
+        unknown = []
+        for user_id, user in zip(intake.users, work, strict=True):
+            state = cache.get(user_id)
+            if state is None:
+                unknown.append((user_id, user))
+            else:
+                user.begin(state)
+
+        async def load(item: tuple[str, UserWork]) -> None:
+            user_id, user = item
+            user.begin(await self._read_user(lane, views, user_id))
+
+        await self._for_each(unknown, load)
+        self._metrics.add(catalogue.USERS_LOADED, len(unknown))
+
+    async def _read_user(self, lane: Lane, views: Views, user_id: str) -> UserState:
+        names = views.set.names
+        stored = await self._stored(lane, lambda: self._store.load(user_id, names))
+        return UserState(user_id, views.set, stored)
+
+    async def _fold(self, lane: Lane, views: Views, work: list[UserWork]) -> None:
+        """Fold all users; those that need stored chunks wait for them and go on."""
+        waiting = []
+        for number, user in enumerate(work):
+            needed = user.fold(views.set, views.source_types)
+            if needed:
+                waiting.append((user, needed))
+            else:
+                user.flush = user.state.flush() if user.state else None
+            if number % 256 == 255:
+                await asyncio.sleep(0)  # heartbeats and other partitions' answers
+
+        async def go_on(item: tuple[UserWork, list[tuple[str, int]]]) -> None:
+            await self._fold_late(lane, views, *item)
+
+        await self._for_each(waiting, go_on)
+
+    async def _fold_late(
+        self, lane: Lane, views: Views, user: UserWork, needed: list[tuple[str, int]]
+    ) -> None:
+        reloads = 0
+        while needed:
+            if not await self._load_chunks(lane, views, user, needed):
+                # Another writer, ahead of us in the log, has rearranged the chunks meanwhile.
+                reloads += 1
+                if reloads > _RELOADS:
+                    raise HeadwaterError(
+                        f"a user's directory names chunks {needed} that aren't stored; "
+                        "rebuild the view with `headwater rebuild`"
+                    )
+                assert user.state is not None
+                user.begin(await self._read_user(lane, views, user.state.user_id))
+            needed = user.fold(views.set, views.source_types)
+        user.flush = user.state.flush() if user.state else None
+
+    async def _load_chunks(
+        self, lane: Lane, views: Views, user: UserWork, needed: list[tuple[str, int]]
+    ) -> bool:
+        """Load the named chunks into the user's state; False if one of them isn't there."""
+        state = user.state
+        assert state is not None
+        by_view: dict[str, list[int]] = {}
+        for view, chunk in needed:
+            by_view.setdefault(view, []).append(chunk)
+        found = 0
+        for view, chunks in by_view.items():
+            rows = await self._stored(
+                lane,
+                lambda view=view, chunks=chunks: self._store.load_chunks(  # type: ignore[misc]
+                    state.user_id, view, chunks
+                ),
+            )
+            for row in rows:
+                state.load_row(row, views.set)
+            found += len(rows)
+        self._metrics.add(catalogue.CHUNKS_LOADED, found)
+        return found == len(needed)
+
+    async def _write(self, lane: Lane, work: list[UserWork]) -> None:
+        flushes = [user.flush for user in work if user.flush is not None]
+
+        async def write(flush: UserFlush) -> None:
+            await self._stored(lane, lambda: self._store.write(flush))
+            await self._faults.reach("mid_writes")
+
+        await self._for_each(flushes, write)
+
+    def _bad_and_foreign(self, batch: RecordBatch, intake: Intake) -> list[OutgoingRecord]:
+        topic, failed_at = self._settings.kafka.dead_letters_topic, int(self._now() * 1000)
+        letters = [
+            OutgoingRecord(
+                topic, bad.record.key, bad.record.value, _headers(batch.topic, bad, failed_at)
+            )
+            for bad in intake.refused
+        ]
+        return letters + [
+            OutgoingRecord(batch.topic, record.key, record.value, list(record.headers))
+            for record in intake.foreign
+        ]
+
+    # -- patience ------------------------------------------------------------------------------
+
+    async def _stored(self, lane: Lane, call: Callable[[], Awaitable[T]]) -> T:
+        """A store call's result, however long it takes."""
+
+        async def within_bounds() -> T:
+            async with self._slots:
+                return await call()
+
+        result: T = await lane.until_done(within_bounds, _STORE, self._count_retry)
+        return result
+
+    async def _deliver(self, lane: Lane, records: list[OutgoingRecord]) -> None:
+        if records:
+            await lane.until_done(
+                lambda: self._sender.deliver(records), (DeliveryFailed,), self._count_retry
+            )
+
+    def _count_retry(self, error: HeadwaterError) -> None:
+        self._metrics.add(catalogue.RETRIES, 1, type(error).__name__)
+
+    async def _for_each(self, items: Collection[T], call: Callable[[T], Awaitable[None]]) -> None:
+        """Call for every item, as many at a time as the store's slots allow; all or an error."""
+        if not items:
+            return
+        left = iter(items)
+
+        async def work() -> None:
+            for item in left:
+                await call(item)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(len(items), self._own.max_writes_in_flight)):
+                group.create_task(work())
+
+    def _new_cache(self) -> UserCache:
+        return UserCache(self._own.max_cached_users, self._own.max_cached_events)
+
+
+def _headers(topic: str, bad: Refused, failed_at: int) -> list[tuple[str, bytes]]:
+    record = bad.record
+    return dead_letter_headers(
+        bad.reason,
+        bad.detail,
+        topic=topic,
+        partition=record.partition,
+        offset=record.offset,
+        timestamp=record.timestamp,
+        failed_at=failed_at,
+    )

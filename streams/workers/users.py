@@ -1,0 +1,169 @@
+"""The users that a sequence worker holds in memory, and one user's part of a batch. Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+
+from streams.events import Forget
+from streams.representations import RefreshRequest, Trigger
+from streams.sequences import Outcome, UserFlush, UserState, ViewSet
+from streams.workers.intake import Entry
+
+_APPLIED = Outcome.APPLIED
+
+
+class UserCache:
+    """Recently touched users, bounded by users and by events (R6). Dropped with the assignment.
+
+    Only written-out states may be put in: what is evicted is read from the store again.
+    """
+
+    def __init__(self, max_users: int, max_events: int) -> None:
+        self._max_users = max_users
+        self._max_events = max_events
+        self._states: OrderedDict[str, tuple[UserState, int]] = OrderedDict()
+        self.num_events = 0
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def get(self, user_id: str) -> UserState | None:
+        """The user's state, None if it isn't held."""
+        found = self._states.get(user_id)
+        return None if found is None else found[0]
+
+    def put(self, state: UserState) -> None:
+        """Hold a state as the most recent one."""
+        user_id, count = state.user_id, state.num_events
+        found = self._states.get(user_id)
+        if found is not None:
+            self.num_events -= found[1]
+        self._states[user_id] = (state, count)
+        self._states.move_to_end(user_id)
+        self.num_events += count
+        while len(self._states) > self._max_users or (
+            self.num_events > self._max_events and len(self._states) > 1
+        ):
+            _, (_, evicted) = self._states.popitem(last=False)
+            self.num_events -= evicted
+
+
+class UserWork:
+    """One user's entries of a batch on their way into the fold.
+
+    `fold` stops where a late event needs stored chunks, and goes on when they are loaded.
+    """
+
+    __slots__ = (
+        "_index",
+        "entries",
+        "event_times",
+        "flush",
+        "ingested",
+        "newest",
+        "oldest",
+        "outcomes",
+        "refresh_ingested_at",
+        "state",
+        "trigger",
+    )
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.entries = entries
+        self.state: UserState | None = None
+        self.flush: UserFlush | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._index = 0
+        self.outcomes: list[Outcome] = []
+        self.event_times: list[int] = []  # of applied events, for the freshness
+        self.ingested: list[int] = []
+        # By event time, of the entries that ask for a refresh.
+        self.oldest: Entry | None = None
+        self.newest: Entry | None = None
+        self.refresh_ingested_at = 0
+        self.trigger: Trigger = "event"
+
+    def begin(self, state: UserState) -> None:
+        """Start with a state that reflects none of the entries yet; also over again."""
+        self.state = state
+        self._reset()
+
+    def fold(self, views: ViewSet, sources: frozenset[str]) -> list[tuple[str, int]]:
+        """Apply entries until the end, or until stored chunks are needed: answers their names.
+
+        `sources` are the event types whose views feed a representation.
+        """
+        state = self.state
+        assert state is not None
+        partial = state.is_partial
+        outcomes = self.outcomes
+        for index in range(self._index, len(self.entries)):
+            entry = self.entries[index]
+            record, position, ingested_at = entry
+            if type(record) is Forget:
+                needed = state.unloaded() if partial else []
+                if needed:
+                    self._index = index
+                    return needed
+                # The broker's time, so that whoever folds the record writes the same mark.
+                outcome = state.forget(record, position, ingested_at, views)
+                self._want_refresh(entry, "forget")
+                outcomes.append(outcome)
+                continue
+            if partial:
+                needed = state.missing(record, views)  # type: ignore[arg-type]
+                if needed:
+                    self._index = index
+                    return needed
+            outcome = state.apply(record, position, views)  # type: ignore[arg-type]
+            outcomes.append(outcome)
+            if outcome is _APPLIED:
+                self.event_times.append(record.event_time)
+                self.ingested.append(ingested_at)
+            elif outcome is not Outcome.DUPLICATE:
+                continue
+            # A duplicate may be a replay of what was stored just before a crash, before its
+            # refresh was asked for: asking once more costs little, a lost request a stale vector.
+            if record.event_type in sources:  # type: ignore[union-attr]
+                self._want_refresh(entry, self.trigger)
+        self._index = len(self.entries)
+        return []
+
+    def _want_refresh(self, entry: Entry, trigger: Trigger) -> None:
+        event_time = entry.record.event_time
+        if self.oldest is None or self.newest is None:
+            self.oldest = self.newest = entry
+            self.refresh_ingested_at = entry.ingested_at
+        elif event_time < self.oldest.record.event_time:
+            self.oldest = entry
+        elif event_time >= self.newest.record.event_time:
+            self.newest = entry
+        self.trigger = trigger
+
+    def refresh_request(
+        self, sources: Collection[str], folded_at: int, stored_at: int
+    ) -> RefreshRequest | None:
+        """What to ask for once the flush is stored; `sources` are the views that feed a
+        representation, times are ms."""
+        state, oldest, newest = self.state, self.oldest, self.newest
+        if state is None or oldest is None or newest is None:
+            return None
+        position = max(
+            state.stored_position(sources),
+            -1 if self.flush is None else self.flush.position,
+            state.mark_position if self.trigger == "forget" else -1,
+        )
+        return RefreshRequest(
+            user_id=state.user_id,
+            position=position,
+            event_time=newest.record.event_time,
+            oldest_event_time=oldest.record.event_time,
+            ingested_at=self.refresh_ingested_at,
+            folded_at=folded_at,
+            stored_at=stored_at,
+            trigger=self.trigger,
+            event_id=newest.record.event_id,
+        )
