@@ -107,7 +107,7 @@ class Lanes:
         self,
         ledgers: Callable[[], Ledgers],
         handle: Callable[[Lane, RecordBatch], Awaitable[None]],
-        new_state: Callable[[int], Any],
+        new_state: Callable[[], Any],
         on_failure: Callable[[BaseException], None],
         max_batch_records: int,
     ) -> None:
@@ -127,7 +127,7 @@ class Lanes:
         self._closing = False
         now = asyncio.get_running_loop().time()
         for tp in tps:
-            lane = self._lanes[tp] = Lane(tp, self._new_state(tp.partition), now)
+            lane = self._lanes[tp] = Lane(tp, self._new_state(), now)
             lane.task = asyncio.create_task(self._run(lane), name=f"lane-{tp.partition}")
 
     def submit(self, batch: RecordBatch) -> None:

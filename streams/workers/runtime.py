@@ -63,14 +63,14 @@ class Handler(Protocol):
     async def start(self) -> None:
         """Connect; repeated while it raises StoreUnavailable, DeliveryFailed and the like."""
 
-    async def assigned(self, partitions: Collection[int]) -> None:
-        """Partitions were assigned. What it raises ends the worker."""
+    async def assigned(self) -> None:
+        """Partitions were assigned. What it raises ends the worker, unless it may pass."""
 
     def revoked(self) -> None:
         """All partitions were revoked: forget what is cached of them."""
 
-    def new_state(self, partition: int) -> Any:
-        """What a lane holds for one partition during one assignment."""
+    def new_state(self) -> Any:
+        """What a lane holds during one assignment."""
 
     async def handle(self, lane: Lane, batch: RecordBatch) -> None:
         """Return when everything that derives from the batch is durable (R3)."""
@@ -254,9 +254,12 @@ class Runtime:
         """Records were fetched."""
         self._lanes.submit(batch)
 
-    async def on_positions(self, positions: Mapping[TP, int]) -> None:
-        """An assignment begins."""
-        await self._handler.assigned({tp.partition for tp in positions})
+    async def on_assigned(self) -> None:
+        """The handler's checks."""
+        await self._handler.assigned()
+
+    def on_positions(self, positions: Mapping[TP, int]) -> None:
+        """Work begins."""
         self._lanes.open(positions)
         self._assigned = True
         self._starting = None

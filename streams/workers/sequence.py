@@ -12,24 +12,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, Protocol, TypeVar
 
 from streams import metrics as catalogue
+from streams.cassandra import Session
 from streams.errors import DeliveryFailed, HeadwaterError, StoreRejected, StoreUnavailable
-from streams.kafka import dead_letter_headers
+from streams.kafka import dead_letter_headers, topic_identity
+from streams.log_store import LogStore
 from streams.metrics import Metrics
-from streams.producer import OutgoingRecord
+from streams.producer import OutgoingRecord, RecordSender
 from streams.representations import RepresentationView
+from streams.sequence_store import SequenceStore
 from streams.sequences import Row, SequenceView, StoredUser, UserFlush, UserState, ViewSet
 from streams.settings import Settings
 from streams.workers.epoch import EpochGuard
 from streams.workers.fault_points import FaultPoints
 from streams.workers.intake import DeadLetterWatch, Intake, Refused, take_in
 from streams.workers.lanes import Lane
-from streams.workers.runtime import Clock
+from streams.workers.runtime import Clock, Running, Runtime
 from streams.workers.sequence_report import SequenceReport
-from streams.workers.transport import RecordBatch
+from streams.workers.transport import Consuming, RecordBatch
 from streams.workers.users import UserCache, UserWork
 
 log = logging.getLogger(__name__)
@@ -108,7 +112,7 @@ class SequenceWorker:
         """Find or open the topic's epoch. Raises LogMismatch, ConfigError, StoreRejected."""
         await self._guard.open()
 
-    async def assigned(self, partitions: Collection[int]) -> None:
+    async def assigned(self) -> None:
         """The epoch must be the recorded one before anything is folded."""
         await self._guard.verify()
 
@@ -116,7 +120,7 @@ class SequenceWorker:
         """Others may write these users from now on: nothing that is held of them is true."""
         self._cache = self._new_cache()
 
-    def new_state(self, partition: int) -> UserCache:
+    def new_state(self) -> UserCache:
         """The lanes of one assignment share a cache: a user is at home in one partition."""
         return self._cache
 
@@ -326,9 +330,12 @@ class SequenceWorker:
             for item in left:
                 await call(item)
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(len(items), self._own.max_writes_in_flight)):
-                group.create_task(work())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(len(items), self._own.max_writes_in_flight)):
+                    group.create_task(work())
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
 
     def _new_cache(self) -> UserCache:
         return UserCache(self._own.max_cached_users, self._own.max_cached_events)
@@ -345,3 +352,44 @@ def _headers(topic: str, bad: Refused, failed_at: int) -> list[tuple[str, bytes]
         timestamp=record.timestamp,
         failed_at=failed_at,
     )
+
+
+def make_sequence_worker(
+    settings: Settings,
+    views: Views,
+    *,
+    faults: FaultPoints | None = None,
+    now: Clock = time.time,
+) -> Runtime:
+    """One sequence worker over the real services; on the running loop."""
+    own, metrics = settings.sequence_worker, Metrics()
+    session = Session(settings.cassandra)
+    faults = faults or FaultPoints()
+    topic = settings.kafka.events_topic
+    handler = SequenceWorker(
+        settings,
+        views,
+        SequenceStore(session),
+        EpochGuard(
+            topic,
+            LogStore(session),
+            lambda: topic_identity(settings.kafka, topic),
+            now,
+            own.epoch_check_seconds,
+        ),
+        RecordSender(settings, "headwater-sequence-worker"),
+        metrics,
+        now,
+        faults,
+        session.close,
+    )
+    running = Running(
+        consuming=Consuming(
+            role="sequence", topic=topic, group=own.group, max_batch_records=own.max_batch_records
+        ),
+        drain_seconds=own.drain_seconds,
+        stall_seconds=own.stall_seconds,
+        metrics_host=own.metrics_host,
+        metrics_port=own.metrics_port,
+    )
+    return Runtime(settings, running, handler, metrics, now, faults)

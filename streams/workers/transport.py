@@ -37,13 +37,16 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 from mode import CrashingSupervisor
 
-from streams.errors import LogMismatch
+from streams.errors import DeliveryFailed, HeadwaterError, LogMismatch, StoreUnavailable
 from streams.settings import Settings
 from streams.workers.offsets import Claim, PartitionLedger
 
 log = logging.getLogger(__name__)
 
 _GETMANY_SECONDS = 1.0
+_RETRY_SECONDS = 0.5
+# Faust resumes without our positions if this time is over; the wait has a bound of its own.
+_NEVER_SECONDS = 1e7
 
 
 class RecordBatch:
@@ -357,25 +360,38 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
 
     async def perform_seek(self) -> None:
         """After an assignment: start each partition where the group left off, or at the start of
-        the log for a new group. An offset that the log no longer has ends the worker."""
-        try:
-            found = await self.thread.starting_offsets()
-            positions = {
-                tp: _position(self.app.consuming, tp, *offsets) for tp, offsets in found.items()
-            }
-            lost = sum(positions[tp] - (found[tp][0] or positions[tp]) for tp in positions)
-            if lost:
-                self.app.owner.on_lost(lost)
-            await self.app.owner.on_positions(positions)
-            await self.thread.seek_all(positions)
-        except (LogMismatch, KafkaError) as error:
-            await self.app.crash(error)
+        the log for a new group. An offset that the log no longer has ends the worker; who doesn't
+        answer is asked again, until the next rebalance."""
+        generation = self.app.consumer_generation_id
+        while generation == self.app.consumer_generation_id:
+            try:
+                await self._start_partitions(generation)
+            except (DeliveryFailed, StoreUnavailable, KafkaError) as error:
+                log.warning("the assigned partitions can't be started yet: %r", error)
+                await asyncio.sleep(_RETRY_SECONDS)
+            except HeadwaterError as error:
+                await self.app.crash(error)
+                return
+            else:
+                return
+
+    async def _start_partitions(self, generation: int) -> None:
+        consuming, owner = self.app.consuming, self.app.owner
+        found = await self.thread.starting_offsets()
+        positions = {tp: _position(consuming, tp, *offsets) for tp, offsets in found.items()}
+        lost = sum(positions[tp] - (found[tp][0] or positions[tp]) for tp in positions)
+        if lost:
+            owner.on_lost(lost)
+        await owner.on_assigned()
+        await self.thread.seek_all(positions)
+        if generation != self.app.consumer_generation_id:
             return
         self.held.clear()
         self._outstanding.clear()
         self.ends = {tp: end for tp, (_, _, end) in found.items()}
         self.ledgers = {tp: PartitionLedger(offset) for tp, offset in positions.items()}
         self._read_offset.update(positions)
+        owner.on_positions(positions)
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         """A rebalance begins: the worker may finish for a while, then the partitions are gone."""
@@ -415,7 +431,8 @@ def _position(consuming: Consuming, tp: TP, committed: int | None, start: int, e
     raise LogMismatch(
         f"partition {tp.partition} of {tp.topic} starts at offset {start}, but group "
         f"{consuming.group} has only read up to {committed}: {start - committed} records were "
-        "deleted unread. To go on without them: `headwater log open-epoch --skip-lost`"
+        "deleted unread. See `headwater log status`; `headwater log open-epoch` goes on without"
+        " them"
     )
 
 
@@ -457,8 +474,11 @@ class Owner(Protocol):
     def on_batch(self, batch: RecordBatch) -> None:
         """Records were fetched, in order per partition."""
 
-    async def on_positions(self, positions: Mapping[TP, int]) -> None:
-        """An assignment's starting offsets are known, fetching begins when this returns."""
+    async def on_assigned(self) -> None:
+        """Partitions were assigned; fetching waits for this. May raise."""
+
+    def on_positions(self, positions: Mapping[TP, int]) -> None:
+        """Fetching begins, at these offsets."""
 
     async def on_revoking(self, revoked: Collection[TP]) -> None:
         """Partitions are about to be revoked: finish what can be finished soon, commit."""
@@ -497,6 +517,7 @@ class BatchApp(faust.App):  # type: ignore[misc]
             stream_wait_empty=False,
             broker_commit_interval=settings.kafka.commit_interval_seconds,
             broker_session_timeout=settings.kafka.session_timeout_seconds,
+            broker_request_timeout=_NEVER_SECONDS,
             broker_max_poll_records=consuming.max_batch_records,
             agent_supervisor=CrashingSupervisor,
         )
