@@ -114,6 +114,31 @@ class ServeSettings(Section, frozen=True, kw_only=True):
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 6566
 
 
+class MonitorSettings(Section, frozen=True, kw_only=True):
+    host: Text = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 9400
+    # Who may look when `host` isn't this machine alone; empty: only loopback is allowed.
+    token: str = ""
+    # Workers on other machines, HOST:PORT of their metrics; a name is asked for all its addresses.
+    targets: tuple[Text, ...] = ()
+    interval_seconds: PositiveFloat = 2.0
+    timeout_seconds: PositiveFloat = 2.0
+    window_seconds: PositiveFloat = 60.0
+    cost_window_seconds: PositiveFloat = 900.0
+    sequence_objective_seconds: PositiveFloat = 1.0
+    representation_objective_seconds: PositiveFloat = 5.0
+    objective_target: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.99
+    stall_seconds: PositiveFloat = 30.0
+    max_clock_offset_seconds: PositiveFloat = 1.0
+    # 0 sends none; they are spread over the partitions.
+    canary_users: Annotated[int, msgspec.Meta(ge=0, le=64)] = 4
+    canary_interval_seconds: PositiveFloat = 5.0
+    canary_timeout_seconds: PositiveFloat = 30.0
+    sample_users: Positive = 300
+    sample_interval_seconds: PositiveFloat = 30.0
+    active_window_seconds: PositiveFloat = 86_400.0
+
+
 class Settings(Section, frozen=True, kw_only=True):
     home: str = ".headwater"
     feature_repo: str = "feature_repo"
@@ -124,6 +149,7 @@ class Settings(Section, frozen=True, kw_only=True):
     sequence_worker: SequenceWorkerSettings = SequenceWorkerSettings()
     encoder_worker: EncoderWorkerSettings = EncoderWorkerSettings()
     serve: ServeSettings = ServeSettings()
+    monitor: MonitorSettings = MonitorSettings()
 
     @property
     def home_path(self) -> Path:
@@ -150,6 +176,8 @@ class Origin(msgspec.Struct, frozen=True):
 ENV_PREFIX = "HEADWATER_"
 # Variables with the prefix that are not settings of a section; an empty one counts as unset.
 _PLAIN_VARIABLES = {"HEADWATER_HOME", "HEADWATER_CONFIG", "HEADWATER_FEATURE_REPO"}
+# Variables that hold several values, with commas between them.
+_LISTS = {("cassandra", "contact_points"), ("monitor", "targets")}
 _FOLDERS = {"home": "HEADWATER_HOME", "feature_repo": "HEADWATER_FEATURE_REPO"}
 
 
@@ -227,7 +255,7 @@ def _from_variable(variable: str, text: str) -> dict[str, Any]:
             "for example HEADWATER_KAFKA__BOOTSTRAP_SERVERS"
         )
     value: Any = text
-    if (section, key) == ("cassandra", "contact_points"):
+    if (section, key) in _LISTS:
         value = [point.strip() for point in text.split(",")]
     return {section: {key: value}}
 
