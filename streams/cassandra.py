@@ -137,9 +137,39 @@ class Session:
                 except HeadwaterError as error:
                     outcomes[index] = error
 
-        workers = min(len(many), self._settings.max_requests_in_flight)
-        await _wait([asyncio.create_task(work()) for _ in range(workers)], limit)
+        await _wait([asyncio.create_task(work()) for _ in range(self._workers(many))], limit)
         return [self._no_answer(limit) if found is None else found for found in outcomes]
+
+    async def execute_batches(
+        self, batches: Sequence[Sequence[tuple[Statement, Values]]]
+    ) -> list[HeadwaterError | None]:
+        """Write many batches, each of one partition, side by side; the outcome of each.
+
+        The timeout is for each of them. Once the store is unavailable, the rest isn't tried.
+        """
+        outcomes: list[HeadwaterError | None] = [None] * len(batches)
+        waiting = iter(enumerate(batches))
+        away: StoreUnavailable | None = None
+
+        async def work() -> None:
+            nonlocal away
+            for index, parts in waiting:
+                try:
+                    if away is None:
+                        await self.execute_batch(parts)
+                    else:
+                        outcomes[index] = away
+                except StoreUnavailable as error:
+                    outcomes[index] = away = error
+                except HeadwaterError as error:
+                    outcomes[index] = error
+
+        tasks = [asyncio.create_task(work()) for _ in range(self._workers(batches))]
+        await _wait(tasks, None)
+        return outcomes
+
+    def _workers(self, items: Sequence[Any]) -> int:
+        return min(len(items), self._settings.max_requests_in_flight)
 
     async def close(self) -> None:
         """Close the connections; a later call opens them again."""
@@ -277,7 +307,7 @@ def _consume(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-async def _wait(tasks: list[asyncio.Task[None]], limit: float) -> None:
+async def _wait(tasks: list[asyncio.Task[None]], limit: float | None) -> None:
     """Wait for the tasks until the time is over, then cancel what is left; also if cancelled."""
     if not tasks:
         return
