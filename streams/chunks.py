@@ -43,6 +43,8 @@ _SEPARATOR = b"\xff"
 _NO_SURFACE = ("",)
 _HEADER = struct.Struct("<B3xI")
 _LENGTHS = struct.Struct("<4I")
+_EVENT_BYTES = 8 + 8 + 4 + 2 + 2
+_HEAD_ENTRY_BYTES = 8 + 4
 
 
 def stable_hash(text: str | bytes) -> int:
@@ -241,8 +243,9 @@ class Chunk:
 
     @classmethod
     def decode(cls, blob: bytes) -> Chunk:
-        """Read a blob. Raises UnknownFormat for a format byte of another version."""
+        """Read a blob. Raises UnknownFormat for another version's format or a damaged blob."""
         count = _check_header(blob, FORMAT, "chunk")
+        texts = split_texts(blob, _HEADER.size + count * _EVENT_BYTES)
         chunk = cls()
         view = memoryview(blob)
         offset = _HEADER.size
@@ -250,16 +253,20 @@ class Chunk:
             end = offset + count * column.itemsize
             column.frombytes(view[offset:end])
             offset = end
-        texts = split_texts(blob, offset)
         chunk.item_ids, chunk.event_ids = bytearray(texts[0]), bytearray(texts[1])
         chunk.event_types, chunk.surfaces = _table_texts(texts[2]), _table_texts(texts[3])
         return chunk
 
 
 def split_texts(blob: bytes, offset: int) -> tuple[bytes, bytes, bytes, bytes]:
-    """The four text columns behind their lengths at `offset`: items, ids, types, surfaces."""
-    lengths = _LENGTHS.unpack_from(blob, offset)
+    """The four text columns behind their lengths at `offset`: items, ids, types, surfaces.
+
+    Raises UnknownFormat if they don't end where the blob ends.
+    """
     start = offset + _LENGTHS.size
+    lengths = _LENGTHS.unpack_from(blob, offset) if start <= len(blob) else ()
+    if not lengths or start + sum(lengths) != len(blob):
+        raise UnknownFormat(f"a chunk of {len(blob)} bytes is cut off or damaged")
     parts = []
     for length in lengths:
         parts.append(blob[start : start + length])
@@ -282,6 +289,8 @@ def encode_head(directory: list[tuple[int, int]]) -> bytes:
 def decode_head(blob: bytes) -> list[tuple[int, int]]:
     """Read a head row. Raises UnknownFormat."""
     count = _check_header(blob, HEAD_FORMAT, "head")
+    if len(blob) != _HEADER.size + count * _HEAD_ENTRY_BYTES:
+        raise UnknownFormat(f"a head of {len(blob)} bytes is cut off or damaged")
     keys, counts = array("q"), array("I")
     middle = _HEADER.size + count * keys.itemsize
     keys.frombytes(blob[_HEADER.size : middle])
@@ -290,7 +299,7 @@ def decode_head(blob: bytes) -> list[tuple[int, int]]:
 
 
 def _check_header(blob: bytes, known: int, what: str) -> int:
-    if not blob or blob[0] != known:
+    if len(blob) < _HEADER.size or blob[0] != known:
         found = blob[0] if blob else "nothing"
         raise UnknownFormat(f"a {what} has format {found}; this version reads {known}: upgrade it")
     count: int = _HEADER.unpack_from(blob)[1]

@@ -126,8 +126,8 @@ def json_schema() -> dict[str, Any]:
     (event, forget), components = msgspec.json.schema_components(
         [Event, Forget], ref_template="#/$defs/{name}"
     )
-    # Its presence makes the record a Forget.
-    components["Event"]["properties"].pop("forget", None)
+    for record in components.values():
+        record["properties"]["schema"] = {"const": SCHEMA, "default": SCHEMA}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Engagement event",

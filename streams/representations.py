@@ -137,7 +137,7 @@ class RefreshRequest(msgspec.Struct, frozen=True):
             return _decode(value)
         except msgspec.ValidationError as error:
             raise InvalidRecord("wrong_type", str(error)) from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidRecord("not_json", str(error)) from error
 
 

@@ -115,8 +115,9 @@ class Mark(msgspec.Struct, frozen=True):
     @classmethod
     def decode(cls, blob: bytes) -> Mark:
         """Read a stored mark. Raises UnknownFormat."""
-        if blob[0] != MARK_FORMAT:
-            raise UnknownFormat(f"a mark has format {blob[0]}; this version reads {MARK_FORMAT}")
+        if blob[:1] != bytes([MARK_FORMAT]):
+            found = blob[:1].hex() or "nothing"
+            raise UnknownFormat(f"a mark has format {found}; this version reads {MARK_FORMAT}")
         return msgspec.json.decode(blob[1:], type=cls)
 
 
