@@ -87,7 +87,7 @@ def install_uv() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     call(
         [sys.executable, "-m", "venv", str(folder)],
-        "Python's venv module doesn't work; install it (on Debian: apt-get install python3.11-venv)",
+        "Python's venv module is missing; install it (on Debian: apt-get install python3.11-venv)",
     )
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
     call(
@@ -110,7 +110,14 @@ def environment(folder: Path, lock: Path) -> None:
 def install_project() -> None:
     """Editable; no build isolation, so that nothing outside of the lock file is fetched."""
     options = ("--quiet", "--no-deps", "--no-build-isolation", "--python", str(VENV / "bin/python"))
-    uv("pip", "install", *options, "-e", str(ROOT), advice="pyproject.toml can't be built; see above")
+    uv(
+        "pip",
+        "install",
+        *options,
+        "-e",
+        str(ROOT),
+        advice="pyproject.toml can't be built; see above",
+    )
 
 
 def fetch_jars() -> None:

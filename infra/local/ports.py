@@ -42,9 +42,7 @@ def stack_ports(home: Home, in_use_by_us: Collection[str] = ()) -> dict[str, int
 
     `in_use_by_us` names the services that run now, whose ports are busy for a good reason.
     """
-    kept: dict[str, int] = {}
-    if home.ports_file.is_file():
-        kept = json.loads(home.ports_file.read_text(encoding="utf-8"))
+    kept = kept_ports(home)
     candidates = _candidates(str(home.root), taken=set(kept.values()))
     ports = {}
     for name in NAMES:
@@ -53,6 +51,14 @@ def stack_ports(home: Home, in_use_by_us: Collection[str] = ()) -> dict[str, int
         ports[name] = port if port and (ours or is_free(port)) else next(candidates)
     if ports != kept:
         home.ports_file.write_text(json.dumps(ports, indent=1) + "\n", encoding="utf-8")
+    return ports
+
+
+def kept_ports(home: Home) -> dict[str, int]:
+    """The ports that were chosen for this home; empty before its first start."""
+    if not home.ports_file.is_file():
+        return {}
+    ports: dict[str, int] = json.loads(home.ports_file.read_text(encoding="utf-8"))
     return ports
 
 

@@ -93,13 +93,12 @@ def spawn(
     return warden
 
 
-def terminate(record: Record, timeout_seconds: float) -> None:
-    """Ask the warden to end its service and wait for both; the warden kills when it takes long."""
+def ask_to_end(record: Record) -> None:
+    """Tell the warden to end its service in good order; it kills when that takes too long."""
     if record.warden_is_alive:
         _signal(record.warden, signal.SIGTERM)
     else:
         kill_group(record)
-    wait_gone(record, timeout_seconds)
 
 
 def wait_gone(record: Record, timeout_seconds: float) -> None:

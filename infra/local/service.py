@@ -11,19 +11,19 @@ import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from infra.local.layout import Cache, Home
 from infra.local.processes import (
     Record,
+    ask_to_end,
     is_paused,
     kill_group,
     read_record,
     signal_group,
     spawn,
-    terminate,
     wait_gone,
 )
 from streams.errors import HeadwaterError
@@ -121,31 +121,38 @@ class Service(ABC):
         if wait:
             self.wait_ready()
 
-    def wait_ready(
-        self,
-        timeout_seconds: float | None = None,
-        on_wait: Callable[[float, str], None] = lambda _elapsed, _said: None,
-    ) -> float:
-        """Return the seconds waited once it answers. Raises ServiceFailed with the log's end."""
-        timeout_seconds = timeout_seconds or self.start_timeout_seconds
+    def wait_ready(self, timeout_seconds: float | None = None) -> None:
+        """Return once it answers. Raises ServiceFailed with the end of its log."""
         began = time.monotonic()
-        while said := self.probe():
-            elapsed = time.monotonic() - began
-            if not self.is_running:
-                raise ServiceFailed(self._failure("ended before it was ready"))
-            if elapsed > timeout_seconds:
-                raise ServiceFailed(
-                    self._failure(f"was not ready after {timeout_seconds:.0f} s ({said})")
-                )
-            on_wait(elapsed, said)
+        while not self.is_ready(time.monotonic() - began, timeout_seconds):
             time.sleep(_POLL_SECONDS)
-        return time.monotonic() - began
+
+    def is_ready(self, waited_seconds: float, timeout_seconds: float | None = None) -> bool:
+        """One look of whoever waits. Raises ServiceFailed when waiting is of no use any more."""
+        timeout_seconds = timeout_seconds or self.start_timeout_seconds
+        said = self.probe()
+        if said and not self.is_running:
+            raise ServiceFailed(self._failure("ended before it was ready"))
+        if said and waited_seconds > timeout_seconds:
+            raise ServiceFailed(
+                self._failure(f"was not ready after {timeout_seconds:.0f} s ({said})")
+            )
+        return not said
 
     def stop(self) -> None:
         """End it in good order (SIGTERM, after a grace SIGKILL); no error when it isn't running."""
-        record = self.record
-        if record is not None and (record.is_alive or record.warden_is_alive):
-            terminate(record, self.stop_grace_seconds + _GONE_SECONDS)
+        self.begin_stop()
+        self.finish_stop()
+
+    def begin_stop(self) -> None:
+        """Ask it to end; several services then end side by side."""
+        if (record := self.record) is not None:
+            ask_to_end(record)
+
+    def finish_stop(self) -> None:
+        """Return when it has ended."""
+        if (record := self.record) is not None:
+            wait_gone(record, self.stop_grace_seconds + _GONE_SECONDS)
         self._forget_warden()
 
     def kill(self) -> None:
@@ -177,10 +184,11 @@ class Service(ABC):
         """What it does now, found out by its record and one request."""
         record = self.record
         log = self.plan.home.log(self.name)
-        if record is None or (not record.is_alive and (record.asked or record.exit_code is None)):
+        if record is None or (record.asked and not record.is_alive):
             return ServiceState(self.name, None, self.address, "stopped", "start it: headwater up")
         if not record.is_alive:
-            detail = f"exit code {record.exit_code}; see {log}"
+            code = "killed" if record.exit_code is None else f"exit code {record.exit_code}"
+            detail = f"{code}; see {log}"
             return ServiceState(self.name, None, self.address, "exited", detail)
         if is_paused(record):
             detail = f"continue it: kill -CONT -{record.pid}"

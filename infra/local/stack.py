@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,13 +17,14 @@ import tomli_w
 from infra.local.cassandra import CassandraService
 from infra.local.kafka import KafkaService
 from infra.local.layout import SERVICES, Cache, Home
-from infra.local.ports import stack_ports
+from infra.local.ports import kept_ports, stack_ports
 from infra.local.processes import read_record
 from infra.local.service import Plan, Service, ServiceState
 from infra.local.triton import TritonService
 from streams.errors import ConfigError
 from streams.settings import Settings, load_settings
 
+_POLL_SECONDS = 0.1
 Progress = Callable[[str, str], None]  # service, what it does now
 
 
@@ -107,14 +109,13 @@ class LocalStack:
         wanted = [s for s in self.services if only is None or s.name in only]
         with _locked(self.home):
             self._write_stack_file()
+            began = time.monotonic()
             for service in sorted(wanted, key=_slowest_first):
                 if not service.is_running:
                     self._on_progress(service.name, "starting")
                     self._started.append(service)
                     service.start(wait=False)
-        for service in wanted:
-            service.wait_ready()
-            self._on_progress(service.name, f"ready at {service.address}")
+        self._wait(wanted, began)
 
     def stop(self) -> None:
         """End the chosen services in good order, whoever started them."""
@@ -139,12 +140,24 @@ class LocalStack:
     def states(self) -> list[ServiceState]:
         return [service.state() for service in self.services]
 
+    def _wait(self, services: Collection[Service], began: float) -> None:
+        waiting = list(services)
+        while waiting:
+            for service in tuple(waiting):
+                elapsed = time.monotonic() - began
+                if service.is_ready(elapsed):
+                    waiting.remove(service)
+                    self._on_progress(service.name, f"ready at {service.address} ({elapsed:.1f} s)")
+            time.sleep(_POLL_SECONDS if waiting else 0)
+
     def _stop(self, services: Collection[Service]) -> None:
         with _locked(self.home):
             for service in services:
                 if service.is_running:
                     self._on_progress(service.name, "stopping")
-                service.stop()
+                service.begin_stop()
+            for service in services:
+                service.finish_stop()
 
     def _write_stack_file(self) -> None:
         text = tomli_w.dumps(
@@ -164,7 +177,8 @@ def service_states(home: Path | None = None) -> list[ServiceState]:
     place = Home(home.resolve()) if home is not None else Home.from_environment()
     if not place.ports_file.is_file():
         return []
-    return LocalStack(place.root).states()
+    plan = Plan(place, Cache(), kept_ports(place), attached=False)
+    return [kind(plan).state() for kind in (KafkaService, CassandraService, TritonService)]
 
 
 def _slowest_first(service: Service) -> int:
