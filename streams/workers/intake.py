@@ -17,13 +17,8 @@ from streams.events import Event, Forget, decode_record
 from streams.kafka import home_partition
 from streams.sequences import log_position
 
-
-class Entry(NamedTuple):
-    """One good record: `position` is its log position, `ingested_at` the broker's time (ms)."""
-
-    record: Event | Forget
-    position: int
-    ingested_at: int
+# One good record, its log position, and the broker's time (ms). A plain tuple: one per event.
+Entry = tuple[Event | Forget, int, int]
 
 
 class Refused(NamedTuple):
@@ -34,13 +29,23 @@ class Refused(NamedTuple):
     detail: str
 
 
+class UserEntries:
+    """The good records of one user, in log order."""
+
+    __slots__ = ("entries", "user_id")
+
+    def __init__(self, user_id: str) -> None:
+        self.user_id = user_id
+        self.entries: list[Entry] = []
+
+
 class Intake:
-    """The sorted records of one batch; users in the order of their first record."""
+    """The sorted records of one batch; users by their key, in the order of their first record."""
 
     __slots__ = ("foreign", "refused", "users")
 
     def __init__(self) -> None:
-        self.users: dict[str, list[Entry]] = {}
+        self.users: dict[bytes, UserEntries] = {}
         self.refused: list[Refused] = []
         self.foreign: list[ConsumerRecord] = []
 
@@ -57,33 +62,27 @@ def take_in(
     intake = Intake()
     users, refused = intake.users, intake.refused
     base = log_position(epoch, 0)
-    foreign: set[str] = set()
     for record in records:
         try:
             event = decode_record(record.value)
         except InvalidRecord as error:
             refused.append(Refused(record, error.reason, error.detail))
             continue
-        user = event.user_id
         ingested_at = record.timestamp
         if event.event_time > ingested_at + future_allowance_ms:
             refused.append(_future(record, event, ingested_at))
             continue
-        entries = users.get(user)
-        key = record.key
-        if entries is None:
-            if key != user.encode():
-                refused.append(_wrong_key(record, user))
+        user_id, key = event.user_id, record.key
+        user = users.get(key)
+        if user is None or user.user_id != user_id:
+            if user is not None or key != user_id.encode():
+                refused.append(_wrong_key(record, user_id))
                 continue
-            if user in foreign or home_partition(key, partitions) != partition:
-                foreign.add(user)
+            if home_partition(key, partitions) != partition:
                 intake.foreign.append(record)
                 continue
-            entries = users[user] = []
-        elif key != user.encode():
-            refused.append(_wrong_key(record, user))
-            continue
-        entries.append(Entry(event, base | record.offset << 8, ingested_at))
+            user = users[key] = UserEntries(user_id)
+        user.entries.append((event, base | record.offset << 8, ingested_at))
     return intake
 
 

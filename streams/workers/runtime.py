@@ -7,6 +7,7 @@ clean end, 1 after a failure, 2 for wrong use or configuration.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -413,6 +414,10 @@ class Runtime:
 def run_to_end(make: Callable[[], Runtime]) -> int:
     """Run a worker in this process, on uvloop in every thread; answers the exit code."""
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    # A batch makes some ten thousand objects that all die young and without cycles: at the default
+    # of 700, the collector takes a third of the fold's time.
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 100)
 
     async def run() -> int:
         return await make().run()

@@ -34,7 +34,7 @@ from streams.workers.lanes import Lane
 from streams.workers.runtime import Clock, Running, Runtime
 from streams.workers.sequence_report import SequenceReport
 from streams.workers.transport import Consuming, RecordBatch
-from streams.workers.users import UserCache, UserWork
+from streams.workers.users import Applied, UserCache, UserWork
 
 log = logging.getLogger(__name__)
 
@@ -157,10 +157,11 @@ class SequenceWorker:
         views, cache = self._views, lane.state
         intake = self._take_in(batch)
         self._watch.check(len(batch.records), len(intake.refused))
-        work = [UserWork(entries) for entries in intake.users.values()]
+        work = [UserWork(user) for user in intake.users.values()]
+        applied = Applied()
         await self._faults.reach("before_fold")
-        await self._load(lane, cache, views, intake, work)
-        await self._fold(lane, views, work)
+        await self._load(lane, cache, views, work)
+        await self._fold(lane, views, work, applied)
         folded_at = self._now()
         await self._faults.reach("after_fold")
         await self._write(lane, work)
@@ -180,10 +181,9 @@ class SequenceWorker:
         refreshes = [OutgoingRecord(topic, r.user_id.encode(), r.encode()) for r in requests]
         await self._deliver(lane, refreshes + self._bad_and_foreign(batch, intake))
         for user in work:
-            if user.state is not None:
-                cache.put(user.state)
+            cache.put(user.state)
         self._report.batch_done(
-            batch, intake, work, requests, received_at, folded_at, stored_at, self._now()
+            batch, intake, work, applied, requests, received_at, folded_at, stored_at, self._now()
         )
 
     def _take_in(self, batch: RecordBatch) -> Intake:
@@ -195,21 +195,18 @@ class SequenceWorker:
             future_allowance_ms=int(self._own.future_allowance_seconds * 1000),
         )
 
-    async def _load(
-        self, lane: Lane, cache: UserCache, views: Views, intake: Intake, work: list[UserWork]
-    ) -> None:
+    async def _load(self, lane: Lane, cache: UserCache, views: Views, work: list[UserWork]) -> None:
         """Give every user of the batch a state: from the cache, or from the store."""
         unknown = []
-        for user_id, user in zip(intake.users, work, strict=True):
-            state = cache.get(user_id)
+        for user in work:
+            state = cache.get(user.user_id)
             if state is None:
-                unknown.append((user_id, user))
+                unknown.append(user)
             else:
                 user.begin(state)
 
-        async def load(item: tuple[str, UserWork]) -> None:
-            user_id, user = item
-            user.begin(await self._read_user(lane, views, user_id))
+        async def load(user: UserWork) -> None:
+            user.begin(await self._read_user(lane, views, user.user_id))
 
         await self._for_each(unknown, load)
         self._metrics.add(catalogue.USERS_LOADED, len(unknown))
@@ -219,25 +216,30 @@ class SequenceWorker:
         stored = await self._stored(lane, lambda: self._store.load(user_id, names))
         return UserState(user_id, views.set, stored)
 
-    async def _fold(self, lane: Lane, views: Views, work: list[UserWork]) -> None:
+    async def _fold(self, lane: Lane, views: Views, work: list[UserWork], applied: Applied) -> None:
         """Fold all users; those that need stored chunks wait for them and go on."""
         waiting = []
         for number, user in enumerate(work):
-            needed = user.fold(views.set, views.source_types)
+            needed = user.fold(views.set, views.source_types, applied)
             if needed:
                 waiting.append((user, needed))
             else:
-                user.flush = user.state.flush() if user.state else None
+                user.flush = user.state.flush()
             if number % 256 == 255:
                 await asyncio.sleep(0)  # heartbeats and other partitions' answers
 
         async def go_on(item: tuple[UserWork, list[tuple[str, int]]]) -> None:
-            await self._fold_late(lane, views, *item)
+            await self._fold_late(lane, views, *item, applied)
 
         await self._for_each(waiting, go_on)
 
     async def _fold_late(
-        self, lane: Lane, views: Views, user: UserWork, needed: list[tuple[str, int]]
+        self,
+        lane: Lane,
+        views: Views,
+        user: UserWork,
+        needed: list[tuple[str, int]],
+        applied: Applied,
     ) -> None:
         reloads = 0
         while needed:
@@ -249,17 +251,15 @@ class SequenceWorker:
                         f"a user's directory names chunks {needed} that aren't stored; "
                         "rebuild the view with `headwater rebuild`"
                     )
-                assert user.state is not None
-                user.begin(await self._read_user(lane, views, user.state.user_id))
-            needed = user.fold(views.set, views.source_types)
-        user.flush = user.state.flush() if user.state else None
+                user.begin(await self._read_user(lane, views, user.user_id))
+            needed = user.fold(views.set, views.source_types, applied)
+        user.flush = user.state.flush()
 
     async def _load_chunks(
         self, lane: Lane, views: Views, user: UserWork, needed: list[tuple[str, int]]
     ) -> bool:
         """Load the named chunks into the user's state; False if one of them isn't there."""
         state = user.state
-        assert state is not None
         by_view: dict[str, list[int]] = {}
         for view, chunk in needed:
             by_view.setdefault(view, []).append(chunk)

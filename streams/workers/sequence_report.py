@@ -13,7 +13,7 @@ from streams.metrics import Metrics
 from streams.representations import RefreshRequest
 from streams.workers.intake import Intake
 from streams.workers.transport import RecordBatch
-from streams.workers.users import UserWork
+from streams.workers.users import Applied, UserWork
 
 OUTCOMES = ("applied", "duplicate", "too_old", "forgotten", "dead_lettered", "filtered")
 
@@ -64,6 +64,7 @@ class SequenceReport:
         batch: RecordBatch,
         intake: Intake,
         work: Sequence[UserWork],
+        applied: Applied,
         requests: Sequence[RefreshRequest],
         received_at: float,
         folded_at: float,
@@ -73,12 +74,14 @@ class SequenceReport:
         """A batch's records are stored and delivered; times are the worker's clock, seconds."""
         self._count_records(batch, intake, work)
         self._count_writes(work, requests)
-        self._measure(work, requests, received_at, folded_at, stored_at, requested_at)
+        self._measure(applied, bool(requests), received_at, folded_at, stored_at, requested_at)
 
     def _count_records(self, batch: RecordBatch, intake: Intake, work: Sequence[UserWork]) -> None:
         outcomes: Tally[str] = Tally()
+        outcomes["applied"] = sum(user.num_applied for user in work)
         for user in work:
-            outcomes.update(user.outcomes)
+            if user.others:
+                outcomes.update(user.others)
         outcomes["dead_lettered"] = len(intake.refused)
         outcomes["filtered"] += len(intake.foreign)
         counts = self._partitions.setdefault(batch.partition, PartitionCounts())
@@ -113,17 +116,15 @@ class SequenceReport:
 
     def _measure(
         self,
-        work: Sequence[UserWork],
-        requests: Sequence[RefreshRequest],
+        applied: Applied,
+        asked: bool,
         received_at: float,
         folded_at: float,
         stored_at: float,
         requested_at: float,
     ) -> None:
-        happened = _seconds([time for user in work for time in user.event_times])
-        ingested = _seconds([time for user in work for time in user.ingested])
+        happened, ingested = _seconds(applied.event_times), _seconds(applied.ingested_at)
         late = received_at - ingested > self._catch_up_seconds
-        asked = bool(requests)
         for traffic, chosen in (("live", ~late), ("catch_up", late)):
             count = int(chosen.sum())
             if not count:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection
 
-from streams.events import Forget
+from streams.events import Event, Forget
 from streams.representations import RefreshRequest, Trigger
 from streams.sequences import Outcome, UserFlush, UserState, ViewSet
-from streams.workers.intake import Entry
+from streams.workers.intake import Entry, UserEntries
 
-_APPLIED = Outcome.APPLIED
+_APPLIED, _DUPLICATE = Outcome.APPLIED, Outcome.DUPLICATE
 
 
 class UserCache:
@@ -49,6 +49,16 @@ class UserCache:
             self.num_events -= evicted
 
 
+class Applied:
+    """When the applied events of a batch happened and reached the broker, ms; in no order."""
+
+    __slots__ = ("event_times", "ingested_at")
+
+    def __init__(self) -> None:
+        self.event_times: list[int] = []
+        self.ingested_at: list[int] = []
+
+
 class UserWork:
     """One user's entries of a batch on their way into the fold.
 
@@ -58,90 +68,95 @@ class UserWork:
     __slots__ = (
         "_index",
         "entries",
-        "event_times",
         "flush",
-        "ingested",
         "newest",
+        "num_applied",
         "oldest",
-        "outcomes",
+        "others",
         "refresh_ingested_at",
         "state",
         "trigger",
+        "user_id",
     )
 
-    def __init__(self, entries: list[Entry]) -> None:
-        self.entries = entries
-        self.state: UserState | None = None
+    def __init__(self, user: UserEntries) -> None:
+        self.user_id = user.user_id
+        self.entries = user.entries
         self.flush: UserFlush | None = None
-        self._reset()
 
-    def _reset(self) -> None:
+    def begin(self, state: UserState) -> None:
+        """Start with a state that reflects none of the entries yet; also over again."""
+        self.state = state
         self._index = 0
-        self.outcomes: list[Outcome] = []
-        self.event_times: list[int] = []  # of applied events, for the freshness
-        self.ingested: list[int] = []
+        self.num_applied = 0
+        self.others: list[Outcome] = []
         # By event time, of the entries that ask for a refresh.
         self.oldest: Entry | None = None
         self.newest: Entry | None = None
         self.refresh_ingested_at = 0
         self.trigger: Trigger = "event"
 
-    def begin(self, state: UserState) -> None:
-        """Start with a state that reflects none of the entries yet; also over again."""
-        self.state = state
-        self._reset()
-
-    def fold(self, views: ViewSet, sources: frozenset[str]) -> list[tuple[str, int]]:
+    def fold(
+        self, views: ViewSet, refresh_types: frozenset[str], applied: Applied
+    ) -> list[tuple[str, int]]:
         """Apply entries until the end, or until stored chunks are needed: answers their names.
 
-        `sources` are the event types whose views feed a representation.
+        `refresh_types` are the event types whose views feed a representation.
         """
         state = self.state
-        assert state is not None
         partial = state.is_partial
-        outcomes = self.outcomes
         for index in range(self._index, len(self.entries)):
             entry = self.entries[index]
             record, position, ingested_at = entry
-            if type(record) is Forget:
-                needed = state.unloaded() if partial else []
+            if type(record) is Event:
+                needed = state.missing(record, views) if partial else None
                 if needed:
                     self._index = index
                     return needed
-                # The broker's time, so that whoever folds the record writes the same mark.
-                outcome = state.forget(record, position, ingested_at, views)
-                self._want_refresh(entry, "forget")
-                outcomes.append(outcome)
-                continue
-            if partial:
-                needed = state.missing(record, views)  # type: ignore[arg-type]
+                outcome = state.apply(record, position, views)
+                if outcome is _APPLIED:
+                    self.num_applied += 1
+                    applied.event_times.append(record.event_time)
+                    applied.ingested_at.append(ingested_at)
+                else:
+                    self.others.append(outcome)
+                    if outcome is not _DUPLICATE:
+                        continue
+                # A duplicate may be a replay of what was stored just before a crash, before its
+                # refresh was asked for: to ask once more costs little, a lost request leaves a
+                # stale vector.
+                if record.event_type in refresh_types:
+                    self._want_refresh(entry)
+            else:
+                needed = state.unloaded() if partial else None
                 if needed:
                     self._index = index
                     return needed
-            outcome = state.apply(record, position, views)  # type: ignore[arg-type]
-            outcomes.append(outcome)
-            if outcome is _APPLIED:
-                self.event_times.append(record.event_time)
-                self.ingested.append(ingested_at)
-            elif outcome is not Outcome.DUPLICATE:
-                continue
-            # A duplicate may be a replay of what was stored just before a crash, before its
-            # refresh was asked for: asking once more costs little, a lost request a stale vector.
-            if record.event_type in sources:  # type: ignore[union-attr]
-                self._want_refresh(entry, self.trigger)
+                self._forget(entry, views)
         self._index = len(self.entries)
         return []
 
-    def _want_refresh(self, entry: Entry, trigger: Trigger) -> None:
-        event_time = entry.record.event_time
+    def _forget(self, entry: Entry, views: ViewSet) -> None:
+        record, position, ingested_at = entry
+        assert isinstance(record, Forget)
+        # The broker's time, so that whoever folds the record writes the same mark.
+        outcome = self.state.forget(record, position, ingested_at, views)
+        if outcome is _APPLIED:
+            self.num_applied += 1
+        else:
+            self.others.append(outcome)
+        self._want_refresh(entry)
+        self.trigger = "forget"
+
+    def _want_refresh(self, entry: Entry) -> None:
+        event_time = entry[0].event_time
         if self.oldest is None or self.newest is None:
             self.oldest = self.newest = entry
-            self.refresh_ingested_at = entry.ingested_at
-        elif event_time < self.oldest.record.event_time:
+            self.refresh_ingested_at = entry[2]
+        elif event_time < self.oldest[0].event_time:
             self.oldest = entry
-        elif event_time >= self.newest.record.event_time:
+        elif event_time >= self.newest[0].event_time:
             self.newest = entry
-        self.trigger = trigger
 
     def refresh_request(
         self, sources: Collection[str], folded_at: int, stored_at: int
@@ -149,7 +164,7 @@ class UserWork:
         """What to ask for once the flush is stored; `sources` are the views that feed a
         representation, times are ms."""
         state, oldest, newest = self.state, self.oldest, self.newest
-        if state is None or oldest is None or newest is None:
+        if oldest is None or newest is None:
             return None
         position = max(
             state.stored_position(sources),
@@ -157,13 +172,13 @@ class UserWork:
             state.mark_position if self.trigger == "forget" else -1,
         )
         return RefreshRequest(
-            user_id=state.user_id,
+            user_id=self.user_id,
             position=position,
-            event_time=newest.record.event_time,
-            oldest_event_time=oldest.record.event_time,
+            event_time=newest[0].event_time,
+            oldest_event_time=oldest[0].event_time,
             ingested_at=self.refresh_ingested_at,
             folded_at=folded_at,
             stored_at=stored_at,
             trigger=self.trigger,
-            event_id=newest.record.event_id,
+            event_id=newest[0].event_id,
         )
