@@ -14,7 +14,7 @@ from aiokafka.structs import ConsumerRecord
 
 from streams.errors import DeadLetterLimit, InvalidRecord
 from streams.events import Event, Forget, decode_record
-from streams.kafka import home_partition
+from streams.kafka import first_ingested_at, home_partition
 from streams.sequences import log_position
 
 # One good record, its log position, and the broker's time (ms). A plain tuple: one per event.
@@ -82,6 +82,8 @@ def take_in(
                 intake.foreign.append(record)
                 continue
             user = users[key] = UserEntries(user_id)
+        if record.headers:
+            ingested_at = first_ingested_at(record.headers, ingested_at)
         user.entries.append((event, base | record.offset << 8, ingested_at))
     return intake
 

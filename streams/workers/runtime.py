@@ -422,7 +422,11 @@ def run_to_end(make: Callable[[], Runtime]) -> int:
     async def run() -> int:
         return await make().run()
 
-    return asyncio.run(run())
+    try:
+        return asyncio.run(run())
+    except ConfigError as error:
+        log.error("%s", error)
+        return 2
 
 
 def _may_pass(error: HeadwaterError) -> bool:

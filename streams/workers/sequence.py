@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, Protocol, TypeVar
@@ -19,19 +20,19 @@ from typing import Any, Protocol, TypeVar
 from streams import metrics as catalogue
 from streams.cassandra import Session
 from streams.errors import DeliveryFailed, HeadwaterError, StoreRejected, StoreUnavailable
-from streams.kafka import dead_letter_headers, topic_identity
+from streams.kafka import again_headers, dead_letter_headers, topic_identity
 from streams.log_store import LogStore
 from streams.metrics import Metrics
 from streams.producer import OutgoingRecord, RecordSender
-from streams.representations import RepresentationView
 from streams.sequence_store import SequenceStore
-from streams.sequences import Row, SequenceView, StoredUser, UserFlush, UserState, ViewSet
+from streams.sequences import Row, StoredUser, UserFlush, UserState
 from streams.settings import Settings
+from streams.workers.declarations import Declarations, Views, read_views
 from streams.workers.epoch import EpochGuard
-from streams.workers.fault_points import FaultPoints
+from streams.workers.fault_points import VARIABLE, FaultPoints
 from streams.workers.intake import DeadLetterWatch, Intake, Refused, take_in
 from streams.workers.lanes import Lane
-from streams.workers.runtime import Clock, Running, Runtime
+from streams.workers.runtime import Clock, Running, Runtime, run_to_end
 from streams.workers.sequence_report import SequenceReport
 from streams.workers.transport import Consuming, RecordBatch
 from streams.workers.users import Applied, UserCache, UserWork
@@ -60,29 +61,13 @@ class Sender(Protocol):
     async def close(self, timeout: float) -> int: ...
 
 
-class Views:
-    """The declared views, as the worker uses them; one value per set of declarations."""
-
-    def __init__(
-        self, sequences: Iterable[SequenceView], representations: Iterable[RepresentationView]
-    ) -> None:
-        self.set = ViewSet(sequences)
-        feeding = {name for view in representations for name in view.sequences}
-        self.sources = frozenset(feeding & set(self.set.names))
-        self.source_types = frozenset(
-            event_type
-            for event_type, views in self.set.by_type.items()
-            if any(view.name in self.sources for view in views)
-        )
-
-
 class SequenceWorker:
     """The handler of one sequence worker's process; see `runtime.Handler`."""
 
     def __init__(
         self,
         settings: Settings,
-        views: Views,
+        declarations: Declarations,
         store: Store,
         guard: EpochGuard,
         sender: Sender,
@@ -93,7 +78,7 @@ class SequenceWorker:
     ) -> None:
         self._settings = settings
         own = self._own = settings.sequence_worker
-        self._views = views
+        self._declarations = declarations
         self._store = store
         self._guard = guard
         self._sender = sender
@@ -127,6 +112,9 @@ class SequenceWorker:
     async def check(self) -> None:
         """Raises LogMismatch if the topic was recreated or repartitioned meanwhile."""
         await self._guard.verify_sometimes()
+        if await self._declarations.refresh():
+            self._cache.clear()
+            log.info("views changed: %s", ", ".join(self._declarations.views.set.names))
 
     def refresh_metrics(self) -> None:
         """See `runtime.Handler`."""
@@ -138,7 +126,7 @@ class SequenceWorker:
         return {
             "epoch": self._guard.epoch,
             "topic_id": self._guard.topic_id,
-            "views": list(self._views.set.names),
+            "views": list(self._declarations.views.set.names),
             "cached_users": len(self._cache),
             "cached_events": self._cache.num_events,
             **self._report.state(),
@@ -154,7 +142,7 @@ class SequenceWorker:
     async def handle(self, lane: Lane, batch: RecordBatch) -> None:
         """See `runtime.Handler`, and the top of this file."""
         received_at = self._now()
-        views, cache = self._views, lane.state
+        views, cache = self._declarations.views, lane.state
         intake = self._take_in(batch)
         self._watch.check(len(batch.records), len(intake.refused))
         work = [UserWork(user) for user in intake.users.values()]
@@ -180,8 +168,9 @@ class SequenceWorker:
         topic = self._settings.kafka.refresh_topic
         refreshes = [OutgoingRecord(topic, r.user_id.encode(), r.encode()) for r in requests]
         await self._deliver(lane, refreshes + self._bad_and_foreign(batch, intake))
-        for user in work:
-            cache.put(user.state)
+        if views is self._declarations.views:
+            for user in work:
+                cache.put(user.state)
         self._report.batch_done(
             batch, intake, work, applied, requests, received_at, folded_at, stored_at, self._now()
         )
@@ -295,7 +284,7 @@ class SequenceWorker:
             for bad in intake.refused
         ]
         return letters + [
-            OutgoingRecord(batch.topic, record.key, record.value, list(record.headers))
+            OutgoingRecord(batch.topic, record.key, record.value, again_headers(record))
             for record in intake.foreign
         ]
 
@@ -354,21 +343,26 @@ def _headers(topic: str, bad: Refused, failed_at: int) -> list[tuple[str, bytes]
     )
 
 
+def run_sequence_worker(settings: Settings) -> int:
+    """Run a sequence worker in this process until SIGTERM; answers the exit code."""
+    return run_to_end(lambda: make_sequence_worker(settings))
+
+
 def make_sequence_worker(
     settings: Settings,
-    views: Views,
     *,
+    views: Views | None = None,
     faults: FaultPoints | None = None,
     now: Clock = time.time,
 ) -> Runtime:
     """One sequence worker over the real services; on the running loop."""
     own, metrics = settings.sequence_worker, Metrics()
     session = Session(settings.cassandra)
-    faults = faults or FaultPoints()
+    faults = faults or FaultPoints(os.environ.get(VARIABLE, ""))
     topic = settings.kafka.events_topic
     handler = SequenceWorker(
         settings,
-        views,
+        Declarations(settings, views or read_views(settings)),
         SequenceStore(session),
         EpochGuard(
             topic,

@@ -48,6 +48,11 @@ class UserCache:
             _, (_, evicted) = self._states.popitem(last=False)
             self.num_events -= evicted
 
+    def clear(self) -> None:
+        """Hold nobody."""
+        self._states.clear()
+        self.num_events = 0
+
 
 class Applied:
     """When the applied events of a batch happened and reached the broker, ms; in no order."""
