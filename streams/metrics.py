@@ -76,6 +76,7 @@ STAGES = (
     "stored_to_requested",
     "requested_to_encoded",
     "encoded_to_stored",
+    "stored_to_read",  # by readers, and by the monitor's canaries
 )
 
 RECORDS_CONSUMED = _counter(
@@ -180,6 +181,153 @@ ENCODER_REQUEST_SECONDS = _histogram(
 )
 ENCODER_TOKENS = _counter(
     "headwater_encoder_tokens", "events", ("encoder",), "Events sent to the encoder"
+)
+
+# -- readers -----------------------------------------------------------------------------------
+
+READS = _counter(
+    "headwater_reads",
+    "reads",
+    ("feature_view", "outcome"),
+    "Values read by outcome: found, absent, expired, failed",
+)
+SAMPLED_FIRST_READS = _counter(
+    "headwater_sampled_first_reads",
+    "representations",
+    ("encoder", "version"),
+    "Representations of the sampled users (one in 16, by hash) that this process read for the "
+    "first time",
+)
+
+# -- cost --------------------------------------------------------------------------------------
+
+REPRESENTATIONS_WRITTEN = _counter(
+    "headwater_representations_written",
+    "representations",
+    ("encoder", "version"),
+    "Representations stored",
+)
+REPRESENTATION_BYTES = _counter(
+    "headwater_representation_bytes",
+    "bytes",
+    ("encoder", "version"),
+    "Bytes of the stored representations",
+)
+ENCODER_SECONDS = _counter(
+    "headwater_encoder_seconds",
+    "seconds",
+    ("encoder", "version"),
+    "Time that requests to the encoder took, added up",
+)
+SAMPLED_WRITES = _counter(
+    "headwater_sampled_writes",
+    "representations",
+    ("encoder", "version"),
+    "Representations stored for the sampled users (one in 16, by hash)",
+)
+REPRESENTATION_STAGE_SECONDS = _histogram(
+    "headwater_representation_stage_seconds",
+    ("encoder", "version", "stage", "traffic"),
+    "Delay of the stages from the refresh request on, by encoder version",
+)
+PROCESS_TIME = _gauge(
+    "headwater_process_time_seconds",
+    "seconds",
+    (),
+    "This process's clock (seconds since the epoch) at the moment of the answer",
+)
+
+# -- the monitor's own -------------------------------------------------------------------------
+
+STALENESS = _gauge(
+    "headwater_staleness_seconds",
+    "seconds",
+    ("feature", "since"),
+    "Age of the oldest event that a feature doesn't reflect yet, 0 if there is none; since is "
+    "event_time or ingested_at. Absent while it can't be told",
+)
+STALENESS_KNOWN = _gauge(
+    "headwater_staleness_known", "bool", ("feature",), "1 while the staleness can be told"
+)
+GROUP_LAG = _gauge(
+    "headwater_group_lag_records",
+    "records",
+    ("group", "partition"),
+    "Records that a consumer group hasn't acknowledged, as Kafka tells it",
+)
+GROUP_COMMITTED = _gauge(
+    "headwater_group_committed_offset",
+    "offset",
+    ("group", "partition"),
+    "Committed offset of a consumer group, as Kafka tells it",
+)
+GROUP_END = _gauge(
+    "headwater_group_end_offset",
+    "offset",
+    ("group", "partition"),
+    "End of the partition, as Kafka tells it",
+)
+GROUP_MEMBERS = _gauge(
+    "headwater_group_members", "workers", ("group",), "Members of a consumer group"
+)
+OBJECTIVE_EVENTS = _counter(
+    "headwater_objective_events",
+    "events",
+    ("feature",),
+    "Live events whose freshness was measured, lost canaries included",
+)
+OBJECTIVE_GOOD_EVENTS = _counter(
+    "headwater_objective_good_events",
+    "events",
+    ("feature",),
+    "Those of headwater_objective_events that were fresh within the objective",
+)
+OBJECTIVE_SECONDS = _gauge(
+    "headwater_objective_seconds", "seconds", ("feature",), "The freshness objective"
+)
+CANARY_SECONDS = _histogram(
+    "headwater_canary_seconds",
+    ("feature",),
+    "From a canary's event to the moment when its effect was read back through Feast",
+)
+CANARIES = _counter(
+    "headwater_canaries",
+    "canaries",
+    ("feature", "outcome"),
+    "Canaries by outcome: read_back, lost (not within the time allowed), failed (not sent)",
+)
+COVERAGE = _gauge(
+    "headwater_coverage_share",
+    "share",
+    ("encoder", "version"),
+    "Sampled active users with a representation of this version",
+)
+SAMPLED_ACTIVE_USERS = _gauge(
+    "headwater_sampled_active_users", "users", (), "Active users in the sample"
+)
+CLOCK_OFFSET = _gauge(
+    "headwater_clock_offset_seconds",
+    "seconds",
+    ("kind",),
+    "The clock farthest off the broker's, signed, per kind: producer, worker, monitor",
+)
+SOURCE_UP = _gauge(
+    "headwater_source_up", "bool", ("source",), "1 while a source of the monitor answers"
+)
+SOURCE_ERRORS = _counter(
+    "headwater_source_errors", "errors", ("source",), "Failed attempts to ask a source"
+)
+WORKERS_SEEN = _gauge(
+    "headwater_workers", "workers", ("role", "state"), "Workers known to the monitor, by state"
+)
+SNAPSHOT_TIME = _gauge(
+    "headwater_snapshot_time_seconds",
+    "seconds",
+    (),
+    "When the monitor made its last snapshot (seconds since the epoch)",
+)
+SNAPSHOT_SECONDS = _histogram(
+    "headwater_snapshot_seconds", (), "How long the monitor took to make a snapshot"
 )
 
 Labels = tuple[str, ...]
