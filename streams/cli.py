@@ -7,12 +7,12 @@ Commands of other packages (local stack, encoders, demo) come by entry points, g
 
 from __future__ import annotations
 
-import importlib
 import sys
 from importlib.metadata import entry_points
 
 import click
 
+from streams.commands.lazy import LazyGroup
 from streams.errors import ConfigError, HeadwaterError
 
 COMMANDS_GROUP = "headwater.commands"
@@ -26,6 +26,7 @@ _COMMANDS = {
     "get": ("streams.commands.features:get", "Read the features of users."),
     "log": ("streams.commands.log:log", "Compare the topic with the recorded log positions."),
     "produce": ("streams.commands.events:produce", "Send events from a file or stdin."),
+    "rebuild": ("streams.commands.rebuild:rebuild", "Fill a new or changed view from the log."),
     "serve": ("streams.commands.features:serve", "Serve features over HTTP (Feast's server)."),
     "status": ("streams.commands.status:status", "Show services, workers, counters and lag."),
     "versions": ("streams.commands.versions:versions", "List and switch encoder versions."),
@@ -40,47 +41,24 @@ _ORDER = (
 )
 
 
-class LazyGroup(click.Group):
-    """A group that imports a command's module when the command is used or listed."""
+class RootGroup(LazyGroup):
+    """Our commands, and those that other packages offer by entry points."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        names = set(_COMMANDS) | {point.name for point in entry_points(group=COMMANDS_GROUP)}
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        names = {*super().list_commands(ctx), *(p.name for p in entry_points(group=COMMANDS_GROUP))}
         ordered = [name for name in _ORDER if name in names]
         return ordered + sorted(names - set(ordered))
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name in _COMMANDS:
-            module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
-            command: click.Command = getattr(importlib.import_module(module), attribute)
-            return command
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         for point in entry_points(group=COMMANDS_GROUP, name=cmd_name):
             loaded: click.Command = point.load()
             return loaded
-        return None
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = []
-        for name in self.list_commands(ctx):
-            if name in _COMMANDS:
-                rows.append((name, _COMMANDS[name][1]))
-            else:
-                command = self.get_command(ctx, name)
-                rows.append((name, command.get_short_help_str(60) if command else ""))
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            error.message += f" Known commands: {', '.join(self.list_commands(ctx))}."
-            raise
+        return super().get_command(ctx, cmd_name)
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=RootGroup,
+    lazy=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Examples:\n\n\b\n  headwater up && headwater apply\n  headwater worker sequence &\n"
     "  headwater produce events.jsonl\n  headwater get alice --json",

@@ -6,9 +6,9 @@ What consumes lives in `streams/workers/transport.py`, what produces in `streams
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from confluent_kafka import (
@@ -239,6 +239,35 @@ def _answered(settings: KafkaSettings) -> Iterator[None]:
                 "is it up (`headwater status`)?"
             ) from error
         raise
+
+
+# -- records that are appended again -----------------------------------------------------------
+
+# Carries the broker's first time (ms) of a record that was forwarded or replayed, so that its
+# delays are not measured from the copy.
+INGESTED_AT = "ingested_at"
+
+
+class SeenRecord(Protocol):
+    """A consumed record, as aiokafka has it."""
+
+    headers: Sequence[tuple[str, bytes]]
+    timestamp: int
+
+
+def again_headers(record: SeenRecord) -> list[tuple[str, bytes]]:
+    """The headers of a record's copy on the events topic."""
+    first = first_ingested_at(record.headers, record.timestamp)
+    others = [(name, content) for name, content in record.headers if name != INGESTED_AT]
+    return [*others, (INGESTED_AT, b"%d" % first)]
+
+
+def first_ingested_at(headers: Iterable[tuple[str, bytes]], timestamp: int) -> int:
+    """When the broker first took the record (ms); `timestamp` unless it is a copy."""
+    for name, content in headers:
+        if name == INGESTED_AT and content and content.isdigit():
+            return min(int(content), timestamp)
+    return timestamp
 
 
 # -- dead letters ------------------------------------------------------------------------------
