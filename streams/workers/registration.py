@@ -52,17 +52,25 @@ def unregister(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def running_workers(settings: Settings) -> list[WorkerAddress]:
-    """The workers that run now; files that killed ones left behind are removed."""
+def registered_workers(settings: Settings) -> list[tuple[WorkerAddress, bool]]:
+    """Every worker with a file, and whether its process runs. Changes nothing."""
     found = []
     for path in sorted(_folder(settings).glob("*.json")):
         with suppress(OSError, msgspec.DecodeError):
             address = msgspec.json.decode(path.read_bytes(), type=WorkerAddress)
-            if _runs(address):
-                found.append(address)
-            else:
-                unregister(path)
+            found.append((address, _runs(address)))
     return found
+
+
+def running_workers(settings: Settings) -> list[WorkerAddress]:
+    """The workers that run now; files that killed ones left behind are removed."""
+    running = []
+    for address, runs in registered_workers(settings):
+        if runs:
+            running.append(address)
+        else:
+            unregister(_folder(settings) / f"{address.role}-{address.pid}.json")
+    return running
 
 
 def _runs(address: WorkerAddress) -> bool:

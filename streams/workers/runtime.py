@@ -398,6 +398,7 @@ class Runtime:
             put(catalogue.POSITION_END, found["end"], role, partition)
             put(catalogue.LAG, found["lag"], role, partition)
         put(catalogue.READY, not self.unready(), role)
+        put(catalogue.PROCESS_TIME, self._now())
         put(catalogue.ASSIGNED, len(self._partitions()), role)
         self._handler.refresh_metrics()
 
