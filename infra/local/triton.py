@@ -11,6 +11,7 @@ import shutil
 import sysconfig
 from pathlib import Path
 
+from infra.local.bootstrap import libpython_folder
 from infra.local.probes import triton_answers, triton_models
 from infra.local.service import Service, ServiceState
 from streams.errors import HeadwaterError
@@ -88,7 +89,7 @@ class TritonService(Service):
         """The python backend's interpreter finds the environment as `python3` on PATH does."""
         environment = super().environment()
         env = self.plan.cache.triton_env
-        libraries = [str(self._packages / "nvidia_pytriton.libs"), libpython_folder()]
+        libraries = [str(self._packages / "nvidia_pytriton.libs"), str(libpython_folder())]
         if outer := environment.get("LD_LIBRARY_PATH"):
             libraries.append(outer)
         for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
@@ -147,19 +148,3 @@ def place_stub(packages: Path) -> None:
     draft = target.with_name(f"{_STUB}.{os.getpid()}")
     shutil.copy(source, draft)
     draft.replace(target)
-
-
-def libpython_folder() -> str:
-    """Where the interpreter's shared library lies, which the stub links to."""
-    name = f"libpython{sysconfig.get_python_version()}.so.1.0"
-    folders = (
-        sysconfig.get_config_var("LIBDIR"),
-        f"/usr/lib/{sysconfig.get_config_var('MULTIARCH')}",
-    )
-    for folder in folders:
-        if folder and (Path(folder) / name).is_file():
-            return str(folder)
-    raise HeadwaterError(
-        f"{name} is missing, which Triton's python backend needs; "
-        "install Python's shared library (on Debian: apt-get install libpython3.11)"
-    )

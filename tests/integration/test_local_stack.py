@@ -219,6 +219,19 @@ class TestNoOrphans:
         assert triton_service.state().state == "ready"
 
 
+def test_everything_together_takes_less_than_4_gib(local_stack: LocalStack) -> None:
+    groups = [service.pid for service in local_stack.services]
+    pids = [pid for group in groups if group is not None for pid in processes_of(group)]
+    lines = [
+        line
+        for pid in pids
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if line.startswith("VmHWM:")
+    ]
+    assert len(lines) >= 3
+    assert sum(int(line.split()[1]) for line in lines) < 4 << 20
+
+
 class TestCommands:
     def test_up_status_down(self, home: Path) -> None:
         first = headwater(home, "up", "--only", "triton")
