@@ -48,7 +48,8 @@ user_representation = representation_view(
     description="The encoder's vector of the user, computed before anyone asks.",
 )
 
-# An ordinary Feast view: `FeatureStore.push("user_profile_push", df)` writes it.
+# An ordinary Feast view: `FeatureStore.push("user_profile_push", df)` writes it. Feast wants a file
+# beside every push source; this one is empty, and `feast materialize` reads what is put there.
 user_profile_source = FileSource(
     name="user_profile_file",
     path="data/user_profile.parquet",
@@ -71,7 +72,7 @@ user_profile = FeatureView(
 ranking_v1 = FeatureService(
     name="ranking_v1",
     features=[engagement, likes, user_representation],
-    description="What the ranker reads.",
+    description="What the ranker reads; with full_feature_names=True, as views share names.",
 )
 retrieval_v1 = FeatureService(
     name="retrieval_v1",

@@ -43,8 +43,9 @@ class BackgroundLoop:
             raise TimeoutError(f"no result within {timeout:g} s") from None
 
     def at_close(self, action: Callable[[], Awaitable[None]]) -> None:
-        """Have `action` run in the loop before it ends, for example to close connections."""
-        self._at_close.append(action)
+        """Have `action` run once in the loop before it ends, for example to close connections."""
+        if action not in self._at_close:
+            self._at_close.append(action)
 
     def close(self) -> None:
         """Run the closing actions, then end the thread."""

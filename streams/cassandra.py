@@ -79,6 +79,18 @@ class Session:
         self._prepared: dict[str, Any] = {}
         _sessions.add(self)
 
+    async def connect(self) -> None:
+        """Connect now, within the request timeout. Raises StoreUnavailable or StoreRejected."""
+        limit = self._settings.request_timeout_seconds
+        try:
+            async with asyncio.timeout(limit):
+                if self._driver is None:
+                    await self._connect()
+        except TimeoutError:
+            raise self._no_answer(limit) from None
+        except errors.CassException as error:
+            raise self._translated(error) from error
+
     async def execute(
         self, statement: Statement, values: Values = (), *, timeout: float | None = None
     ) -> Rows:
@@ -268,33 +280,6 @@ def _let_go(thing: object) -> None:
 
 
 os.register_at_fork(after_in_child=_abandon_sessions)
-
-
-class SessionPool:
-    """A session for every event loop and process that asks: acsylla ties one to its loop."""
-
-    def __init__(self, settings: CassandraSettings) -> None:
-        self.settings = settings
-        self._pid = os.getpid()
-        self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
-
-    def session(self) -> Session:
-        """The running loop's session."""
-        if self._pid != os.getpid():
-            self._pid, self._sessions = os.getpid(), {}
-        loop = asyncio.get_running_loop()
-        session = self._sessions.get(loop)
-        if session is None:
-            # Sessions of loops that are over go with them: nobody can await their answers.
-            self._sessions = {k: v for k, v in self._sessions.items() if not k.is_closed()}
-            session = self._sessions[loop] = Session(self.settings)
-        return session
-
-    async def close(self) -> None:
-        """Close the running loop's session."""
-        session = self._sessions.pop(asyncio.get_running_loop(), None)
-        if session is not None:
-            await session.close()
 
 
 def _rows(result: Any) -> Rows:

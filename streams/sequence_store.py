@@ -19,9 +19,7 @@ _ROW = "feature_view, chunk, value, WRITETIME(value)"
 _MARK = "mark, WRITETIME(mark)"
 
 # Without a clustering restriction the static mark comes along even if there is no row.
-_SELECT_FIRST = Statement(
-    f"SELECT {_ROW}, {_MARK} FROM user_sequence WHERE user_id = ? LIMIT ?"
-)
+_SELECT_FIRST = Statement(f"SELECT {_ROW}, {_MARK} FROM user_sequence WHERE user_id = ? LIMIT ?")
 _SELECT_USER = Statement(
     f"SELECT {_ROW}, mark, WRITETIME(mark) FROM user_sequence WHERE user_id = ?"
 )
