@@ -37,6 +37,11 @@ def is_free(port: int) -> bool:
     return True
 
 
+def free_port() -> int:
+    """A port that is free now and that no outgoing connection takes by chance."""
+    return next(_candidates(str(random.random()), taken=set()))
+
+
 def stack_ports(home: Home, in_use_by_us: Collection[str] = ()) -> dict[str, int]:
     """The home's ports by name; chosen on the first call, replaced where a stranger took one.
 

@@ -63,7 +63,8 @@ class LocalStack:
         self._started: list[Service] = []
         with _locked(self.home):
             ports = stack_ports(self.home, in_use_by_us=_running(self.home))
-        plan = Plan(self.home, cache or Cache(), ports, attached)
+        self.cache = cache or Cache()
+        plan = Plan(self.home, self.cache, ports, attached)
         self.kafka = KafkaService(plan)
         self.cassandra = CassandraService(plan)
         self.triton = TritonService(plan)
