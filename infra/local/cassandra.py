@@ -140,11 +140,12 @@ class CassandraService(Service):
             "-Djdk.attach.allowAttachSelf=true",
             *(f"--add-exports={name}=ALL-UNNAMED" for name in _EXPORTS),
             *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENS),
-            f"-Dcassandra.config=file:{config / 'cassandra.yaml'}",
+            f"-Dcassandra.config={(config / 'cassandra.yaml').as_uri()}",
             f"-Dcassandra.storagedir={data}",
-            f"-Dlogback.configurationFile={config / 'logback.xml'}",
+            f"-Dlogback.configurationFile={(config / 'logback.xml').as_uri()}",
             "-Dcassandra-foreground=yes",
-            # A single node has no peer to wait for.
+            # A single node has no peer to wait for, neither at the start nor at the end.
+            "-Dcassandra.shutdown_announce_in_ms=0",
             "-Dcassandra.skip_wait_for_gossip_to_settle=0",
             "-Dcassandra.ring_delay_ms=0",
             "-Dcassandra.superuser_setup_delay_ms=0",

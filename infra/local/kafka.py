@@ -120,7 +120,7 @@ class KafkaService(Service):
         options = [
             "-XX:+UseSerialGC",
             "-XX:MaxDirectMemorySize=128m",
-            f"-Dlog4j2.configurationFile=file:{log4j}",
+            f"-Dlog4j2.configurationFile={log4j.as_uri()}",
             "-cp",
             class_path(self.plan.cache, self.name),
         ]

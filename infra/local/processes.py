@@ -21,6 +21,7 @@ from streams.errors import HeadwaterError
 
 _WARDEN = Path(__file__).with_name("warden.py")
 _MAX_LOG_BYTES = 16 << 20  # and as much again in `<name>.log.1`
+_START_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 
 
@@ -86,9 +87,10 @@ def spawn(
         cwd=cwd,
         start_new_session=True,
     )
+    deadline = time.monotonic() + _START_SECONDS
     while (found := read_record(record)) is None or found.warden != warden.pid:
-        if warden.poll() is not None:
-            raise HeadwaterError(f"the process that keeps {record.stem} ended at once; see {log}")
+        if warden.poll() is not None or time.monotonic() > deadline:
+            raise HeadwaterError(f"the process that keeps {record.stem} didn't start; see {log}")
         time.sleep(_POLL_SECONDS / 5)
     return warden
 

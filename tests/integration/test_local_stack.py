@@ -27,9 +27,10 @@ from infra.local.triton import TritonService
 
 _GONE_SECONDS = 30.0
 _HOLD_A_STACK = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from infra.local.stack import LocalStack
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 with LocalStack(Path(sys.argv[1]), services={"triton"}):
     print("ready", flush=True)
     time.sleep(600)
