@@ -138,10 +138,14 @@ class ClockOffset(msgspec.Struct, frozen=True):
     seconds: float
     error_seconds: float
 
-    def minus(self, other: ClockOffset) -> ClockOffset:
-        """Against another reference, whose offset from this one's is `other`."""
+    def plus(self, other: ClockOffset) -> ClockOffset:
+        """A against B plus B against C is A against C; errors add up."""
         error = self.error_seconds + other.error_seconds
-        return ClockOffset(self.seconds - other.seconds, error)
+        return ClockOffset(self.seconds + other.seconds, error)
+
+    def reversed(self) -> ClockOffset:
+        """B against A."""
+        return ClockOffset(-self.seconds, self.error_seconds)
 
 
 def round_trip_offset(asked_at: float, their_time: float, answered_at: float) -> ClockOffset:

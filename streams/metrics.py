@@ -191,6 +191,12 @@ READS = _counter(
     ("feature_view", "outcome"),
     "Values read by outcome: found, absent, expired, failed",
 )
+REPRESENTATION_READS = _counter(
+    "headwater_representation_reads",
+    "reads",
+    ("encoder", "version"),
+    "Representations found by reads, by encoder version",
+)
 SAMPLED_FIRST_READS = _counter(
     "headwater_sampled_first_reads",
     "representations",

@@ -7,6 +7,7 @@ Joins no group and commits nothing. Blocking; one caller at a time.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -29,6 +30,8 @@ from streams.settings import KafkaSettings
 
 MAX_PEEKS = 64
 _POLL_SECONDS = 0.1
+# Who wrote a record, as far as its producer says so; EventProducer does on some.
+PRODUCER_HEADER = "producer"
 
 
 class GroupPartition(msgspec.Struct, frozen=True):
@@ -61,6 +64,15 @@ class GroupReading(msgspec.Struct, frozen=True):
     num_members: int
 
 
+class SeenRecord(msgspec.Struct, frozen=True):
+    """A valid event on the log; times in ms. `producer` "" if the record doesn't name it."""
+
+    user_id: str
+    event_time: int
+    ingested_at: int
+    producer: str
+
+
 class LogWatch:
     """Clients that are held, and the open records that are known."""
 
@@ -85,6 +97,7 @@ class LogWatch:
                 "queued.max.messages.kbytes": 2048,
             }
         )
+        self._choice = random.Random()
         self._peeked: dict[tuple[str, int], tuple[int, OpenRecord]] = {}
 
     def close(self) -> None:
@@ -111,6 +124,18 @@ class LogWatch:
             return self._read(topic, wanted)
         except KafkaException as error:
             raise self._failed(error) from error
+
+    def read_tail(self, topic: str, count: int, partitions: int) -> list[SeenRecord]:
+        """The newest `count` events of some partitions, chosen anew each time.
+
+        Raises DeliveryFailed.
+        """
+        bounds = self.bounds(topic)
+        chosen = self._choice.sample(sorted(bounds), min(partitions, len(bounds)))
+        wanted = {p: (max(bounds[p][0], bounds[p][1] - count), bounds[p][1]) for p in chosen}
+        read = self.read_records(topic, wanted)
+        seen = (_seen_record(message) for messages in read.values() for message in messages)
+        return [record for record in seen if record is not None]
 
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         """(start, end) per partition. Raises DeliveryFailed."""
@@ -237,3 +262,13 @@ def _open_record(message: Message, is_request: bool) -> OpenRecord:
         return OpenRecord(partition, event_time, queued_at, queued_at)
     except InvalidRecord:
         return OpenRecord(partition, None, queued_at, queued_at)
+
+
+def _seen_record(message: Message) -> SeenRecord | None:
+    try:
+        record = decode_record(message.value())
+    except InvalidRecord:
+        return None  # the workers count it; it tells nothing of a clock
+    headers = dict(message.headers() or [])
+    producer = (headers.get(PRODUCER_HEADER) or b"").decode("utf-8", "replace")
+    return SeenRecord(record.user_id, record.event_time, message.timestamp()[1], producer)
