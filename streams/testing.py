@@ -11,6 +11,13 @@ from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from streams.errors import HeadwaterError
+from streams.feature_row_store import (
+    Arrivals,
+    FeatureCell,
+    FeatureRow,
+    check_entity_key,
+    payload_of,
+)
 from streams.log_store import LogEpoch, next_epoch
 from streams.representation_store import check_version, state_of, unknown_version
 from streams.representations import (
@@ -252,3 +259,62 @@ class InMemoryRepresentationStore(_Twin):
         """See RepresentationStore."""
         self._check()
         return self._active.get(encoder)
+
+
+class InMemoryFeatureRowStore(_Twin):
+    """Twin of `streams.feature_row_store.FeatureRowStore`."""
+
+    def __init__(self, arrivals: Arrivals) -> None:
+        super().__init__()
+        self._arrivals = arrivals
+        self._rows: dict[tuple[str, bytes], Cells[str]] = {}
+        self._generations: dict[str, int] = {}
+
+    async def write_many(self, rows: Sequence[FeatureRow]) -> list[HeadwaterError | None]:
+        """See FeatureRowStore."""
+        for row in rows:
+            check_entity_key(row.entity_key)
+        if self.fail_with is None:
+            for row in rows:
+                arrival = self._arrivals.next()
+                cells = self._rows.setdefault((row.feature_view, row.entity_key), Cells())
+                for feature, payload in row.features.items():
+                    cells.put(feature, arrival + payload, row.event_time)
+        return [self.fail_with] * len(rows)
+
+    async def read_many(
+        self,
+        feature_view: str,
+        entity_keys: Sequence[bytes],
+        features: Sequence[str] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> list[dict[str, FeatureCell] | HeadwaterError]:
+        """See FeatureRowStore."""
+        del timeout
+        for entity_key in entity_keys:
+            check_entity_key(entity_key)
+        if self.fail_with is not None:
+            return [self.fail_with] * len(entity_keys)
+        found: list[dict[str, FeatureCell] | HeadwaterError] = []
+        for key in entity_keys:
+            cells = self._rows.get((feature_view, key))
+            live = cells.live() if cells is not None else {}
+            found.append(
+                {
+                    name: FeatureCell(payload_of(value), event_time)
+                    for name, (event_time, value) in live.items()
+                    if features is None or name in features
+                }
+            )
+        return found
+
+    async def generation(self, view_name: str) -> int:
+        """See FeatureRowStore."""
+        self._check()
+        return self._generations.get(view_name, 0)
+
+    async def drop(self, view_name: str) -> None:
+        """See FeatureRowStore."""
+        self._check()
+        self._generations[view_name] = self._generations.get(view_name, 0) + 1

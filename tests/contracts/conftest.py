@@ -11,12 +11,14 @@ import pytest
 from infra.local.cassandra import CassandraService
 from infra.local.stack import LocalStack
 from streams.cassandra import Session
+from streams.feature_row_store import Arrivals, FeatureRowStore
 from streams.log_store import LogStore
 from streams.representation_store import RepresentationStore
 from streams.schema_store import create_schema, drop_keyspace
 from streams.sequence_store import SequenceStore
 from streams.settings import CassandraSettings
 from streams.testing import (
+    InMemoryFeatureRowStore,
     InMemoryLogStore,
     InMemoryRepresentationStore,
     InMemorySequenceStore,
@@ -65,6 +67,31 @@ def representation_store(
     session: Session | None,
 ) -> RepresentationStore | InMemoryRepresentationStore:
     return InMemoryRepresentationStore() if session is None else RepresentationStore(session)
+
+
+class ManualClock:
+    """A clock that a test sets, in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def feature_row_store(
+    session: Session | None, clock: ManualClock
+) -> FeatureRowStore | InMemoryFeatureRowStore:
+    arrivals = Arrivals(clock)
+    if session is None:
+        return InMemoryFeatureRowStore(arrivals)
+    return FeatureRowStore(session, arrivals)
 
 
 @pytest.fixture
