@@ -6,6 +6,7 @@ A jar whose SHA-256 is not the locked one is deleted and ends the run.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -19,6 +20,7 @@ from infra.local.repository import maven_context
 from streams.errors import HeadwaterError
 
 _DOWNLOADS_AT_ONCE = 8
+_PAUSES_SECONDS = (1.0, 3.0, 9.0)
 
 
 def fetch(jars: list[Jar], folder: Path) -> Iterator[Jar]:
@@ -38,16 +40,7 @@ def _fetch_one(context: MavenContext, jar: Jar, folder: Path) -> None:
     path = folder / jar.path
     if path.is_file() and sha256_of(path) == jar.sha256:
         return
-    path.unlink(missing_ok=True)  # the rest of a download that was cut off
-    component = context.project(jar.group, jar.artifact).at_version(jar.version)
-    try:
-        component.artifact(jar.classifier, "jar").resolve()
-    except (requests.RequestException, RuntimeError) as error:
-        path.unlink(missing_ok=True)
-        raise HeadwaterError(
-            f"can't download {jar.coordinates} ({type(error).__name__}): check the network, or "
-            "name your mirror of Maven Central in ~/.m2/settings.xml; then run again: make setup"
-        ) from error
+    _download(context, jar, path)
     found = sha256_of(path)
     if found != jar.sha256:
         path.unlink()
@@ -55,6 +48,25 @@ def _fetch_one(context: MavenContext, jar: Jar, folder: Path) -> None:
             f"{jar.coordinates} has SHA-256 {found}, not the locked {jar.sha256}; "
             "it was deleted: check your mirror, then run again: make setup"
         )
+
+
+def _download(context: MavenContext, jar: Jar, path: Path) -> None:
+    """jgo itself tries once; a registry that drops a connection now and then is normal."""
+    component = context.project(jar.group, jar.artifact).at_version(jar.version)
+    for pause_seconds in (*_PAUSES_SECONDS, None):
+        path.unlink(missing_ok=True)  # the rest of a download that was cut off
+        try:
+            component.artifact(jar.classifier, "jar").resolve()
+            return
+        except (requests.RequestException, RuntimeError) as error:
+            path.unlink(missing_ok=True)
+            if pause_seconds is None:
+                raise HeadwaterError(
+                    f"can't download {jar.coordinates} ({type(error).__name__}): check the "
+                    "network, or name your mirror of Maven Central in ~/.m2/settings.xml; "
+                    "then run again: make setup"
+                ) from error
+            time.sleep(pause_seconds)
 
 
 def main() -> int:
