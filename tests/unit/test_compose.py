@@ -1,47 +1,36 @@
-"""compose.yaml against its own rules and the local stack: one platform, started in two ways.
+"""compose.yaml by its own rules, and against the settings: what it would start, and how.
 
-No container runs here: the files are read and compared with what `headwater up` would start, with
-the settings, the lock files and the command line that the images hold.
+No container runs here; where Docker's compose plugin is installed, it reads the files too.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import click
 import pytest
-import yaml
 
-from infra.local import cassandra as local_cassandra
-from infra.local import kafka as local_kafka
-from infra.local.cassandra import CassandraService
-from infra.local.jars import read_lock
-from infra.local.kafka import KafkaService
-from infra.local.layout import Cache, Home
-from infra.local.ports import NAMES
-from infra.local.service import Plan, Service
-from infra.local.triton import TritonService
 from streams.cli import headwater
-from streams.settings import Settings, load_settings
+from streams.settings import Settings
+from tests.unit.compose import (
+    COMPOSE,
+    GIB,
+    OURS,
+    ROOT,
+    SERVICES,
+    environment,
+    memory_limit,
+    mounts,
+    read_yaml,
+    settings_of,
+)
 
-ROOT = Path(__file__).parents[2]
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
-GPU: dict[str, Any] = yaml.safe_load((ROOT / "infra/triton/compose.gpu.yaml").read_text())
-SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+GPU = read_yaml("infra/triton/compose.gpu.yaml")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-PROMETHEUS: dict[str, Any] = yaml.safe_load((ROOT / "infra/prometheus/prometheus.yml").read_text())
-
-OURS = {name for name, one in SERVICES.items() if one["image"].startswith("headwater:")}
 ENDS_BY_ITSELF = {"init", "headwater"}
-GIB = 1 << 30
-UNITS = {"M": 1 << 20, "G": GIB}
 
 # Keys of a service that this file uses; another one is either a typing mistake or news for here.
 SERVICE_KEYS = {
@@ -50,28 +39,6 @@ SERVICE_KEYS = {
     *("depends_on", "healthcheck", "restart", "stop_grace_period", "logging"),
 }
 HEALTH_KEYS = {"test", "interval", "timeout", "retries", "start_period", "start_interval"}
-
-
-def size(text: str) -> int:
-    """Bytes of a size such as 512M or 256m."""
-    return int(text[:-1]) * UNITS[text[-1].upper()]
-
-
-def environment(name: str) -> dict[str, str]:
-    found: dict[str, str] = SERVICES[name].get("environment", {})
-    return found
-
-
-def settings_of(name: str) -> Settings:
-    """The settings that the service's process would have."""
-    return load_settings(None, environment(name), Path("/nonexistent"))
-
-
-def mounts(name: str) -> Iterator[tuple[str, str, str]]:
-    """(source, target, mode) of each volume."""
-    for volume in SERVICES[name].get("volumes", ()):
-        source, target, *mode = volume.split(":")
-        yield source, target, "".join(mode)
 
 
 # -- compose.yaml by itself ------------------------------------------------------------------------
@@ -107,7 +74,7 @@ def test_images_are_pinned_to_a_full_version(name: str) -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_service_has_a_memory_limit_and_bounded_logs(name: str) -> None:
-    assert size(SERVICES[name]["deploy"]["resources"]["limits"]["memory"]) <= 2 * GIB
+    assert memory_limit(name) <= 2 * GIB
     assert SERVICES[name]["logging"]["options"]["max-size"]
 
 
@@ -273,271 +240,3 @@ def test_state_and_models_are_shared_by_all_who_need_them() -> None:
         assert ("models", "/models", "") in list(mounts(name))
         assert settings_of(name).triton.model_repository == "/models"
     assert ("models", "/models", "ro") in list(mounts("triton"))
-
-
-# -- the same as `headwater up` --------------------------------------------------------------------
-
-
-@pytest.fixture
-def plan(tmp_path: Path) -> Plan:
-    ports = {name: number for number, name in enumerate(NAMES, start=20_000)}
-    return Plan(Home(tmp_path), Cache(), ports, attached=True)
-
-
-def properties(text: str) -> dict[str, str]:
-    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-    pairs = {key: value for key, _, value in (line.partition("=") for line in lines)}
-    assert len(pairs) == len(lines), "a key is there twice"
-    return pairs
-
-
-KAFKA = properties((ROOT / "infra/kafka/server.properties").read_text(encoding="utf-8"))
-KAFKA_ADDRESSES = {
-    "advertised.listeners",
-    "controller.quorum.voters",
-    "inter.broker.listener.name",
-    "listener.security.protocol.map",
-    "listeners",
-    "log.dirs",
-}
-CASSANDRA: dict[str, Any] = yaml.safe_load((ROOT / "infra/cassandra/cassandra.yaml").read_text())
-CASSANDRA_ADDRESSES = {
-    "commitlog_directory",
-    "data_file_directories",
-    "hints_directory",
-    "listen_address",
-    "native_transport_port",
-    "rpc_address",
-    "saved_caches_directory",
-    "seed_provider",
-    "storage_port",
-}
-
-
-def without(pairs: dict[str, Any], keys: set[str]) -> dict[str, Any]:
-    return {key: value for key, value in pairs.items() if key not in keys}
-
-
-def test_kafka_has_the_local_settings() -> None:
-    local = local_kafka._SERVER_PROPERTIES.format(
-        port=1, controller_port=2, data="", max_message_bytes=local_kafka.MAX_MESSAGE_BYTES
-    )
-    assert without(KAFKA, KAFKA_ADDRESSES) == without(properties(local), KAFKA_ADDRESSES)
-
-
-def test_kafka_has_the_contract_that_the_settings_count_on() -> None:
-    kafka = Settings().kafka
-    assert KAFKA["log.message.timestamp.type"] == "LogAppendTime"
-    assert KAFKA["auto.create.topics.enable"] == "false"
-    assert int(KAFKA["message.max.bytes"]) >= kafka.max_record_bytes
-    assert int(KAFKA["log.retention.hours"]) == kafka.retention_hours
-    assert int(KAFKA["num.partitions"]) == kafka.partitions
-    assert int(KAFKA["default.replication.factor"]) == kafka.replication_factor
-
-
-def test_kafka_listens_where_clients_look_for_it() -> None:
-    listeners = dict(part.split("://") for part in KAFKA["listeners"].split(","))
-    advertised = dict(part.split("://") for part in KAFKA["advertised.listeners"].split(","))
-    assert advertised == {"PLAINTEXT": "kafka:9092", "HOST": "127.0.0.1:29092"}
-    for name, address in advertised.items():
-        assert listeners[name].rpartition(":")[2] == address.rpartition(":")[2]
-    assert "127.0.0.1:29092:29092" in SERVICES["kafka"]["ports"]
-    assert KAFKA["controller.quorum.voters"] == f"1@kafka{listeners['CONTROLLER']}"
-    assert SERVICES["kafka"]["hostname"] == "kafka"
-    protocols = dict(part.split(":") for part in KAFKA["listener.security.protocol.map"].split(","))
-    assert set(protocols) == set(listeners)
-
-
-def test_kafka_keeps_its_log_on_its_volume() -> None:
-    assert ("kafka", KAFKA["log.dirs"], "") in list(mounts("kafka"))
-    assert ("./infra/kafka", "/mnt/shared/config", "ro") in list(mounts("kafka"))
-
-
-def test_cassandra_has_the_local_settings() -> None:
-    local = yaml.safe_load(local_cassandra._CASSANDRA_YAML.format(port=1, storage_port=2, data=""))
-    assert without(CASSANDRA, CASSANDRA_ADDRESSES) == without(local, CASSANDRA_ADDRESSES)
-
-
-def test_cassandra_listens_where_clients_look_for_it() -> None:
-    assert CASSANDRA["native_transport_port"] == 9042
-    assert CASSANDRA["rpc_address"] == CASSANDRA["listen_address"] == "cassandra"
-    (provider,) = CASSANDRA["seed_provider"]
-    assert provider["parameters"] == [{"seeds": f"cassandra:{CASSANDRA['storage_port']}"}]
-    assert SERVICES["cassandra"]["hostname"] == "cassandra"
-
-
-def test_cassandra_keeps_its_data_on_its_volume_and_reads_our_file() -> None:
-    folders = [
-        *CASSANDRA["data_file_directories"],
-        *(CASSANDRA[f"{name}_directory"] for name in ("commitlog", "saved_caches", "hints")),
-    ]
-    assert ("cassandra", "/var/lib/cassandra", "") in list(mounts("cassandra"))
-    assert all(folder.startswith("/var/lib/cassandra/") for folder in folders)
-    assert ("./infra/cassandra", "/etc/headwater", "ro") in list(mounts("cassandra"))
-    options = environment("cassandra")["JVM_EXTRA_OPTS"].split()
-    assert "-Dcassandra.config=file:///etc/headwater/cassandra.yaml" in options
-
-
-def jvm_options(service: Service) -> set[str]:
-    """Heap, garbage collector, bounds and Cassandra's own switches of a local JVM."""
-    kept = ("-Xm", "-XX:", "-Dcassandra.")
-    return {option for option in service.command() if option.startswith(kept)}
-
-
-def test_the_jvms_have_the_local_bounds(plan: Plan) -> None:
-    kafka = {
-        *environment("kafka")["KAFKA_HEAP_OPTS"].split(),
-        *environment("kafka")["KAFKA_JVM_PERFORMANCE_OPTS"].split(),
-    }
-    assert kafka == jvm_options(KafkaService(plan)) - {"-XX:-UsePerfData"}
-
-    found = {
-        f"-Xmx{environment('cassandra')['MAX_HEAP_SIZE'].lower()}",
-        *environment("cassandra")["JVM_EXTRA_OPTS"].split(),
-    }
-    # The image's own scripts set these, or something of the same effect.
-    elsewhere = ("-Xms", "-XX:+", "-XX:-", "-Dcassandra-", "-Dcassandra.config", "-Dcassandra.stor")
-    local = {o for o in jvm_options(CassandraService(plan)) if not o.startswith(elsewhere)}
-    assert {option for option in found if not option.startswith(elsewhere)} == local
-
-
-def test_containers_have_room_for_their_heaps(plan: Plan) -> None:
-    for service in (KafkaService(plan), CassandraService(plan)):
-        options = " ".join(jvm_options(service))
-        heap = re.search(r"-Xmx(\d+m)", options)
-        direct = re.search(r"MaxDirectMemorySize=(\d+m)", options)
-        assert heap is not None
-        assert direct is not None
-        limit = size(SERVICES[service.name]["deploy"]["resources"]["limits"]["memory"])
-        assert limit >= 1.25 * (size(heap[1]) + size(direct[1])), service.name
-
-
-TRITON_PLACES = {"backend-directory", "model-repository"}
-
-
-def triton_options(words: list[str]) -> dict[str, str]:
-    options = [word.removeprefix("--") for word in words if word.startswith("--")]
-    return {key: value for key, _, value in (option.partition("=") for option in options)}
-
-
-def test_triton_has_the_local_options(plan: Plan) -> None:
-    script = (ROOT / "infra/triton/start.sh").read_text(encoding="utf-8")
-    _, _, command = script.partition("exec tritonserver")
-    found = triton_options(command.replace("\\\n", " ").split())
-    local = triton_options(list(TritonService(plan).command()))
-    assert set(found) == set(local)
-    for name, value in local.items():
-        if name.endswith("-address"):
-            assert found[name] == "0.0.0.0", name
-        elif name.endswith("-port"):
-            assert f"127.0.0.1:{found[name]}:{found[name]}" in SERVICES["triton"]["ports"], name
-        elif name == "backend-config":
-            assert found[name].split("=")[0] == value.split("=")[0]
-        elif name not in TRITON_PLACES:
-            assert found[name] == value, name
-    assert found["model-repository"] == "/models"
-    assert 'set -- "$@" "--load-model=' in script
-
-
-def test_versions_are_those_of_the_local_stack() -> None:
-    versions = {jar.artifact: jar.version for jar in read_lock()}
-    assert SERVICES["kafka"]["image"] == f"apache/kafka:{versions['kafka_2.13']}"
-    assert SERVICES["cassandra"]["image"] == f"cassandra:{versions['cassandra-all']}"
-
-
-# -- images ----------------------------------------------------------------------------------------
-
-DOCKERFILES = sorted((ROOT / "infra/images").glob("*/Dockerfile"))
-
-
-def instructions(dockerfile: Path) -> list[str]:
-    """The instructions, one a line, without comments."""
-    text = re.sub(r"^#.*\n", "", dockerfile.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return [line for line in text.replace("\\\n", " ").splitlines() if line.strip()]
-
-
-@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.parent.name)
-def test_images_are_built_from_a_lock_and_run_without_root(dockerfile: Path) -> None:
-    lines = instructions(dockerfile)
-    bases = [line for line in lines if line.startswith("FROM ")]
-    assert len(bases) == 2
-    assert all(re.match(r"FROM python:3\.11\.\d+-slim-bookworm\b", base) for base in bases)
-    assert PROJECT["requires-python"] == ">=3.11,<3.12"
-    (locked,) = (line for line in lines if "--require-hashes" in line)
-    assert "--only-binary :all:" in locked
-    final = lines[lines.index(bases[-1]) :]
-    assert "USER headwater" in final
-    assert final.index("USER headwater") > max(
-        place for place, line in enumerate(final) if line.startswith(("RUN", "COPY"))
-    )
-    assert "pip" not in " ".join(final)
-
-
-@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.parent.name)
-def test_images_copy_what_is_there_and_not_ignored(dockerfile: Path) -> None:
-    ignored = dockerfile.with_name("Dockerfile.dockerignore").read_text().splitlines()
-    assert ignored[0] == "*"
-    for line in instructions(dockerfile):
-        if line.startswith("COPY ") and "--from" not in line:
-            *sources, _target = [w for w in line.split()[1:] if not w.startswith("--")]
-            for source in sources:
-                assert (ROOT / source).exists(), source
-                assert f"!{source}" in ignored, source
-
-
-def test_the_headwater_image_holds_every_package() -> None:
-    text = (ROOT / "infra/images/headwater/Dockerfile").read_text(encoding="utf-8")
-    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
-    for package in {name.partition(".")[0] for name in tool["setuptools"]["packages"]}:
-        assert f"COPY {package} /src/{package}" in text
-    assert "HEADWATER_HOME=/var/lib/headwater" in text
-
-
-# -- Prometheus and Grafana ------------------------------------------------------------------------
-
-
-def targets() -> Iterator[tuple[str, int]]:
-    """(host, port) of everything that Prometheus reads."""
-    for job in PROMETHEUS["scrape_configs"]:
-        for found in job.get("dns_sd_configs", ()):
-            assert found["type"] == "A"
-            yield from ((name, found["port"]) for name in found["names"])
-        for static in job.get("static_configs", ()):
-            for target in static["targets"]:
-                host, _, port = target.partition(":")
-                yield host, int(port)
-
-
-def test_prometheus_reads_every_process_that_has_metrics() -> None:
-    sequence = settings_of("sequence-worker").sequence_worker
-    encoder = settings_of("encoder-worker").encoder_worker
-    assert set(targets()) >= {
-        ("sequence-worker", sequence.metrics_port),
-        ("encoder-worker", encoder.metrics_port),
-        ("triton", int(Settings().triton.metrics_url.rpartition(":")[2].split("/")[0])),
-    }
-    assert all(host in SERVICES or host == "localhost" for host, _ in targets())
-
-
-def test_prometheus_reads_more_often_than_freshness_changes() -> None:
-    """A freshness alert looks at minutes; five seconds show a stall of one within it."""
-    assert PROMETHEUS["global"]["scrape_interval"] == "5s"
-    assert ("./infra/prometheus", "/etc/prometheus", "ro") in list(mounts("prometheus"))
-    assert "--config.file=/etc/prometheus/prometheus.yml" in SERVICES["prometheus"]["command"]
-
-
-def test_grafana_asks_prometheus() -> None:
-    folder = ROOT / "infra/grafana/provisioning/datasources"
-    (source,) = yaml.safe_load((folder / "prometheus.yml").read_text())["datasources"]
-    assert source["url"] == "http://prometheus:9090"
-    assert source["isDefault"] is True
-    assert "127.0.0.1:9090:9090" in SERVICES["prometheus"]["ports"]
-    assert ("./infra/grafana/provisioning", "/etc/grafana/provisioning", "ro") in list(
-        mounts("grafana")
-    )
-
-
-def test_the_files_are_plain_data() -> None:
-    """No anchors that a reader would have to follow are left after reading: it is all JSON."""
-    for content in (COMPOSE, GPU, PROMETHEUS, CASSANDRA):
-        assert json.loads(json.dumps(content)) == content
