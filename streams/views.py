@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
+import streams.feast_light  # noqa: F401, I001 - before Feast
 from feast import Entity, FeatureStore, FeatureView, Field
 from feast.data_source import DataSource
 from feast.errors import FeastObjectNotFoundException
