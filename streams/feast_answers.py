@@ -1,6 +1,6 @@
 """What Feast asks of the online store, and the answers in the forms that Feast takes.
 
-Pure. `streams.feast_reads` reads an answer, `streams.online_store` is what Feast calls.
+No I/O: `streams.feast_reads` reads an answer, `streams.online_store` is what Feast calls.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+import streams.feast_light  # noqa: F401 # isort: skip
 from feast.infra.key_encoding_utils import serialize_entity_key
 from feast.metrics import track_feature_statuses
 from feast.protos.feast.serving.ServingService_pb2 import FieldStatus

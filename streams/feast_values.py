@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
+
+import streams.feast_light  # noqa: F401 # isort: skip
 from feast.protos.feast.serving.ServingService_pb2 import GetOnlineFeaturesResponse
 from feast.protos.feast.types.Value_pb2 import FloatList, Int64List, StringList
 from feast.protos.feast.types.Value_pb2 import Value as ValueProto

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
+
+import streams.feast_light  # noqa: F401 # isort: skip
 from feast import Entity, FeatureView, utils
 from feast.infra.online_stores.online_store import OnlineStore
 from feast.infra.supported_async_methods import SupportedAsyncMethods

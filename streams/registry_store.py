@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import streams.feast_light  # noqa: F401 # isort: skip
 from feast.infra.registry.file import FileRegistryStore
 from feast.protos.feast.core.Registry_pb2 import Registry as RegistryProto
 from feast.repo_config import RegistryConfig

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-import streams.feast_light  # noqa: F401, I001 - before Feast
+import streams.feast_light  # noqa: F401 # isort: skip
 from feast import Entity, FeatureStore, FeatureView, Field
 from feast.data_source import DataSource
 from feast.errors import FeastObjectNotFoundException
