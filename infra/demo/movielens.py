@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet
 
@@ -124,3 +125,8 @@ def write_events(events: list[Event], path: Path) -> None:
     table = pa.table({name: [getattr(event, name) for event in events] for name in columns})
     path.parent.mkdir(parents=True, exist_ok=True)
     pyarrow.parquet.write_table(table, path)
+
+
+def moved(event: Event, start_ms: int) -> Event:
+    """A later event with the time at which it really happened in the stream."""
+    return msgspec.structs.replace(event, event_time=event.event_time + start_ms)

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from infra.demo.movielens import moved
 from streams.events import Event, encode_record
 
-# Ways to be broken, each sent a few times, see `broken_records`.
 DUPLICATE_SHARE = 0.03
 LATE_SHARE = 0.05
-MAX_LATE_EVENTS = 400
+MAX_LATE_EVENTS = 100
 
 
 class Sending(NamedTuple):
@@ -29,8 +29,8 @@ def plan(later: list[Event], start_ms: int, pace: float, seed: int) -> list[Send
     rng = random.Random(seed)
     sendings: list[Sending] = []
     for place, event in enumerate(later):
-        moved = msgspec.structs.replace(event, event_time=event.event_time + start_ms)
-        key, value = moved.user_id.encode(), encode_record(moved)
+        timed = moved(event, start_ms)
+        key, value = timed.user_id.encode(), encode_record(timed)
         delay = rng.randrange(1, MAX_LATE_EVENTS) if rng.random() < LATE_SHARE else 0
         sendings.append(Sending((place + delay) / pace, key, value))
         if rng.random() < DUPLICATE_SHARE:

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from streams.commands.tables import console, plain_table
 from streams.errors import ConfigError, InvalidRecord
 from streams.events import REASONS, decode_record
 from streams.kafka import (
@@ -69,13 +68,13 @@ def list_(limit: int, as_json: bool) -> None:
         for letter in letters:
             click.echo(json.dumps(_as_json(letter)))
         return
-    table = Table("where", "when", "reason", "from", "key", "detail", box=None)
+    table = plain_table("where", "when", "reason", "from", "key", "detail")
     for letter in letters:
         origin = f"{letter.origin_topic}/{letter.origin_partition}:{letter.origin_offset}"
         row = (f"{letter.partition}:{letter.offset}", _time(letter.failed_at), letter.reason)
         rest = (origin, escape(_text(letter.key, 40)), escape(letter.detail[:120]))
         table.add_row(*row, *rest)
-    Console().print(table)
+    console().print(table)
     total = count_dead_letters(settings)
     if total > len(letters):
         click.echo(f"{len(letters)} of {total}; more with --limit", err=True)

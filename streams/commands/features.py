@@ -6,9 +6,8 @@ import json
 from typing import Any
 
 import click
-from rich.console import Console
 
-from streams.commands.tables import plain_table
+from streams.commands.tables import console, plain_table
 from streams.errors import ConfigError
 from streams.kafka import create_topics
 from streams.representations import RepresentationView
@@ -68,10 +67,10 @@ def views(as_json: bool) -> None:
     for found in declared.representations.values():
         row = (found.name, found.encoder, str(found.dimensions), ", ".join(found.sequences))
         table.add_row(*row, f"{found.max_length:,}", _duration(found.ttl_seconds))
-    console = Console()
-    console.print(sequences)
-    console.print()
-    console.print(table)
+    out = console()
+    out.print(sequences)
+    out.print()
+    out.print(table)
 
 
 def _as_json(declared: DeclaredViews) -> dict[str, list[dict[str, Any]]]:

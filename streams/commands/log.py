@@ -8,10 +8,9 @@ import time
 from typing import NamedTuple
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from streams.cassandra import Session
+from streams.commands.tables import console, plain_table
 from streams.errors import LogMismatch
 from streams.kafka import (
     PartitionOffsets,
@@ -165,12 +164,12 @@ def _print(settings: Settings, state: LogState) -> None:
         click.echo(f"epoch {epoch.epoch}: id {epoch.topic_id}, {epoch.partitions} partitions")
     if not state.epochs:
         click.echo("no epoch yet: the first sequence worker opens epoch 1")
-    table = Table("partition", "start", "committed", "end", "lag", box=None)
+    table = plain_table("partition", "start", "committed", "end", "lag")
     for found in state.offsets:
         committed = "-" if found.committed is None else str(found.committed)
         row = (found.partition, found.start, committed, found.end, found.lag)
         table.add_row(*map(str, row))
-    Console().print(table)
+    console().print(table)
     if state.problem:
         error = LogMismatch(f"{state.problem}; see `headwater log open-epoch --help`")
         click.secho(str(error), fg="red", err=True)

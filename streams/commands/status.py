@@ -9,10 +9,10 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import click
-from rich.console import Console, Group
+from rich.console import Group
 from rich.text import Text
 
-from streams.commands.tables import plain_table
+from streams.commands.tables import console, plain_table
 from streams.errors import HeadwaterError
 from streams.kafka import group_offsets
 from streams.settings import Settings, load_settings
@@ -38,7 +38,7 @@ def status(as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(report))
     else:
-        Console().print(_picture(report))
+        console().print(_picture(report))
     services = [row["state"] == "ready" for row in report["services"]]
     return 0 if all(services) and all(row["ready"] for row in report["workers"]) else 1
 
@@ -103,18 +103,23 @@ def _picture(report: dict[str, Any]) -> Group:
         state = Text(row["state"], style=_GOOD.get(row["state"], "red"))
         pid = "" if row["pid"] is None else str(row["pid"])
         services.add_row(row["name"], state, row["address"], pid, row["detail"])
-    workers = plain_table("worker", "state", "consumed", *OUTCOMES, "lag", "at")
+    workers = plain_table("worker", "pid", "state", "lag", "records")
     for row in report["workers"]:
         state = Text("ready", style="green") if row["ready"] else Text(row["detail"], style="red")
-        counters = row.get("counters") or {}
-        counts = [_number(counters.get(name)) for name in ("consumed", *OUTCOMES)]
-        workers.add_row(
-            f"{row['role']} {row['pid']}", state, *counts, _number(row.get("lag")), row["url"]
-        )
+        counters = _counters(row.get("counters"))
+        workers.add_row(row["role"], str(row["pid"]), state, _number(row.get("lag")), counters)
     groups = plain_table("backlog of", "topic", "lag", "detail")
     for row in report["groups"]:
         groups.add_row(row["group"], row["topic"], _number(row["lag"]), row["detail"])
     return Group(*_filled(services, workers, groups))
+
+
+def _counters(counters: dict[str, int] | None) -> str:
+    """The conservation of records, zeros left out."""
+    if not counters:
+        return ""
+    parts = [f"{counters[name]:,} {name.replace('_', ' ')}" for name in OUTCOMES if counters[name]]
+    return f"{counters['consumed']:,} consumed = " + (" + ".join(parts) or "0")
 
 
 def _filled(*tables: Any) -> list[Any]:

@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 import click
-from rich.console import Console
 
 from streams.cassandra import Session
-from streams.commands.tables import plain_table
+from streams.commands.tables import console, plain_table
 from streams.representation_store import RepresentationStore
 from streams.representations import EncoderVersion
 from streams.settings import load_settings
@@ -43,7 +42,7 @@ def versions(ctx: click.Context, encoder: str, as_json: bool) -> None:
         style = "bold green" if version.state == "active" else None
         row = (version.encoder, version.version, version.state, f"{created:%Y-%m-%d %H:%M:%SZ}")
         table.add_row(*row, json.dumps(version.stats), style=style)
-    Console().print(table)
+    console().print(table)
     if not found:
         click.echo(f"encoder {encoder} has no version; see headwater export --help", err=True)
 
