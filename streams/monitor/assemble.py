@@ -37,14 +37,13 @@ def assemble(seen: Observed) -> Snapshot:
     )
     shown_boxes = boxes(seen, stale)
     fresh = freshness(seen.window[1], settings)
-    seconds, window = seen.window
     cost_seconds, cost_window = seen.cost_window
     return Snapshot(
         number=seen.number,
         at=round(seen.now * 1000),
         started_at=round(seen.started_at * 1000),
         interval_seconds=settings.interval_seconds,
-        window_seconds=seconds,
+        window_seconds=seen.window[0],
         cost_window_seconds=cost_seconds,
         headline=headline(stale, shown_boxes, fresh, seen.canary),
         slowest_stage=slowest_stage(seen),

@@ -130,8 +130,10 @@ def _producers(seen: Observed) -> Box:
 def _topic(seen: Observed, box_id: str, topic: str, reading: GroupReading | None) -> Box:
     if reading is None:
         problem = seen.problems.get("kafka", "")
-        return Box(id=box_id, label=topic, kind="topic",
-                   state=_unanswered(seen, "Kafka", problem), detail=f"can't tell: {problem}")  # fmt: skip
+        state = _unanswered(seen, "Kafka")
+        return Box(
+            id=box_id, label=topic, kind="topic", state=state, detail=f"can't tell: {problem}"
+        )
     lag = sum(found.lag for found in reading.partitions)
     return Box(
         id=box_id,
@@ -188,10 +190,12 @@ def _store(seen: Observed, box_id: str, label: str) -> Box:
     took = seen.cassandra_seconds
     if took is None:
         problem = seen.problems.get("cassandra", "")
-        return Box(id=box_id, label=label, kind="store",
-                   state=_unanswered(seen, "Cassandra", problem), detail=f"can't tell: {problem}")  # fmt: skip
-    return Box(id=box_id, label=label, kind="store", state=State.OK,
-               detail=f"Cassandra answers in {duration(took)}")  # fmt: skip
+        state = _unanswered(seen, "Cassandra")
+        return Box(
+            id=box_id, label=label, kind="store", state=state, detail=f"can't tell: {problem}"
+        )
+    detail = f"Cassandra answers in {duration(took)}"
+    return Box(id=box_id, label=label, kind="store", state=State.OK, detail=detail)
 
 
 def _encoder(seen: Observed) -> Box:
@@ -204,7 +208,7 @@ def _encoder(seen: Observed) -> Box:
 
     if seen.triton is None:
         problem = seen.problems.get("triton", "")
-        return box(_unanswered(seen, "Triton", problem), f"can't tell: {problem}")
+        return box(_unanswered(seen, "Triton"), f"can't tell: {problem}")
     if not seen.triton.ready:
         return box(State.DOWN, "Triton says that it isn't ready")
     if seen.versions is None:
@@ -245,9 +249,8 @@ def _readers(seen: Observed) -> Box:
     return box(State.OK, f"{outcomes.get('found', 0.0) / total:.1%} of the values are found")
 
 
-def _unanswered(seen: Observed, service: str, problem: str) -> State:
+def _unanswered(seen: Observed, service: str) -> State:
     """DOWN with a second witness, see above."""
-    del problem
     reasons = (str(why) for r in seen.workers or () for why in r.state.get("reasons") or ())
     return State.DOWN if any(service in why for why in reasons) else State.UNKNOWN
 

@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from streams.freshness import Counts
+from streams.freshness import Counts, counts_of
 from streams.metrics import BOUNDS, Counter, Histogram, quantile
 from streams.monitor.exposition import Exposed, Key
 
@@ -115,6 +115,12 @@ class Totals:
         else:
             self.now.add(exposed, exposed)  # makes its series known, at 0
         self._last[process] = exposed
+
+    def observe(self, metric: Histogram, seconds: float, *labels: str) -> None:
+        """Count one delay that was measured here."""
+        key = (metric.name, labels)
+        self.now.counts[key] = self.now.counts.get(key, _NONE) + counts_of([seconds])
+        self.now.seconds[key] = self.now.seconds.get(key, 0.0) + seconds
 
     def keep_only(self, processes: Collection[str]) -> None:
         """Let go of the readings of processes that are no more."""
