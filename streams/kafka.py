@@ -122,6 +122,19 @@ def _created(settings: KafkaSettings, future: Any) -> bool:
     return True
 
 
+def delete_topics(settings: KafkaSettings) -> None:
+    """Delete the three topics with all that is in them; those that don't exist are left out."""
+    admin = admin_client(settings)
+    names = [settings.events_topic, settings.refresh_topic, settings.dead_letters_topic]
+    for future in admin.delete_topics(names, request_timeout=REQUEST_SECONDS).values():
+        try:
+            with _answered(settings):
+                future.result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+
+
 def topic_identity(settings: KafkaSettings, topic: str) -> TopicIdentity:
     """The topic's id and number of partitions.
 

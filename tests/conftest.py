@@ -7,16 +7,23 @@ run, however that ends.
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from infra.local.cassandra import CassandraService
 from infra.local.kafka import KafkaService
 from infra.local.stack import LocalStack
 from infra.local.triton import TritonService
+from streams.schema_store import create_schema, drop_keyspace
+from streams.settings import CassandraSettings
+from tests.worker_platform import applied_registry, platform
+
+__all__ = ["applied_registry", "platform"]
 
 _STACK_FIXTURES = {"lazy_stack", "local_stack"}
 
@@ -57,6 +64,26 @@ def local_stack(lazy_stack: LocalStack) -> LocalStack:
     """All services, started side by side; `local_stack.settings` has the addresses."""
     lazy_stack.start()
     return lazy_stack
+
+
+@pytest.fixture(scope="session")
+def cassandra_settings(
+    lazy_stack: LocalStack, cassandra_service: CassandraService
+) -> Iterator[CassandraSettings]:
+    """A keyspace with all tables, for this run."""
+    assert cassandra_service.is_running
+    settings = msgspec.structs.replace(
+        lazy_stack.settings.cassandra, keyspace=f"test_{secrets.token_hex(6)}"
+    )
+    create_schema(settings)
+    yield settings
+    drop_keyspace(settings)
+
+
+@pytest.fixture
+def unique() -> str:
+    """A name that no other test uses."""
+    return f"u-{secrets.token_hex(8)}"
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,486 @@
+"""The sequence worker as a process on real Kafka and Cassandra: what it stores and survives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from infra.local.stack import LocalStack
+from streams import kafka
+from streams.events import Event, Forget, encode_record
+from streams.producer import EventProducer
+from streams.settings import Settings
+from tests.worker_platform import (
+    Platform,
+    WorkerProcess,
+    comparable,
+    expected_sequence,
+    wait_until,
+)
+
+OUTCOMES = ("applied", "duplicate", "too_old", "forgotten", "dead_lettered", "filtered")
+TYPES = ("impression", "view", "click", "like", "share", "nobody_declared_this")
+
+
+def make_events(count: int, *, users: int, seed: int, spread_ms: int = 600_000) -> list[Event]:
+    """Events of a few users: late ones, equal times, types that no view takes."""
+    chance = random.Random(seed)
+    now = int(time.time() * 1000)
+    return [
+        Event(
+            event_id=f"{seed}-{number}",
+            user_id=f"user-{chance.randrange(users)}",
+            item_id=f"item-{chance.randrange(1000)}",
+            event_type=chance.choice(TYPES),
+            event_time=now - chance.randrange(spread_ms) // 1000 * 1000,
+            surface=chance.choice((None, "feed", "reels")),
+            value=chance.choice((None, 1.5)),
+        )
+        for number in range(count)
+    ]
+
+
+def with_copies(events: list[Event], share: float, seed: int) -> list[Event]:
+    """The events, some of them twice, out of order."""
+    chance = random.Random(seed)
+    copies = events + [event for event in events if chance.random() < share]
+    chance.shuffle(copies)
+    return copies
+
+
+def produce(settings: Settings, records: Iterable[Event | Forget]) -> None:
+    with EventProducer(settings) as producer:
+        for record in records:
+            producer.send_blocking(record)
+
+
+def produce_raw(settings: Settings, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
+    with EventProducer(settings) as producer:
+        for key, value in records:
+            producer.send_raw_blocking(key, value)
+
+
+def check_sequences(platform: Platform, records: list[Event | Forget]) -> None:
+    users = sorted({record.user_id for record in records})
+    stored = platform.sequences(users)
+    for (user, name), found in stored.items():
+        expected = expected_sequence(records, user, platform.views.sequences[name])
+        assert comparable(found) == comparable(expected), (user, name)
+
+
+def check_balance(counters: dict[str, int]) -> None:
+    """R4."""
+    assert counters["consumed"] == sum(counters[name] for name in OUTCOMES), counters
+
+
+def check_refreshed(platform: Platform, records: list[Event | Forget]) -> None:
+    """Every user with events of a view that feeds a representation was asked for."""
+    types = {kind for view in platform.views.sequences.values() for kind in view.event_types}
+    users = {r.user_id for r in records if isinstance(r, Event) and r.event_type in types}
+    assert {request.user_id for request in platform.refresh_requests()} == users
+
+
+def test_events_become_sequences_and_refresh_requests(platform: Platform) -> None:
+    records = with_copies(make_events(3_000, users=20, seed=1), 0.1, seed=2)
+    worker = platform.worker().wait_ready()
+    produce(platform.settings, records)
+    platform.wait_caught_up()
+    check_sequences(platform, list(records))
+    check_refreshed(platform, list(records))
+    state = worker.state()
+    check_balance(state["counters"])
+    assert state["counters"]["consumed"] == len(records)
+    assert state["counters"]["filtered"] == sum(r.event_type == TYPES[-1] for r in records)
+    assert state["lag"] == 0
+    assert state["epoch"] == 1
+    for number, counts in state["counters_by_partition"].items():
+        check_balance(counts)
+        assert state["partitions"][number]["committed"] == counts["consumed"]
+    assert worker.terminate() == 0
+    assert worker.url() is None
+
+
+def test_long_sequences_take_late_events_after_a_restart(platform: Platform) -> None:
+    """Late events fall into chunks that the new process has to read."""
+    events = make_events(6_000, users=2, seed=3)
+    in_order = sorted(events, key=lambda event: event.event_time)
+    late = random.Random(4).sample(in_order, 300)
+    first = [event for event in in_order if event not in set(late)]
+    worker = platform.worker().wait_ready()
+    produce(platform.settings, first)
+    platform.wait_caught_up()
+    assert worker.terminate() == 0
+    worker = platform.worker().wait_ready()
+    produce(platform.settings, late)
+    platform.wait_caught_up()
+    check_sequences(platform, list(events))
+
+
+FIELDS: dict[str, Any] = {
+    "event_id": "e",
+    "user_id": "u",
+    "item_id": "i",
+    "event_type": "view",
+    "event_time": 1,
+}
+
+
+def changed(**fields: Any) -> bytes:
+    """An event as JSON; a field given as None is left out."""
+    merged = FIELDS | fields
+    return json.dumps({k: v for k, v in merged.items() if v is not None}).encode()
+
+
+BROKEN: dict[str, list[tuple[bytes | None, bytes | None]]] = {
+    "null_value": [(b"u", None)],
+    "not_utf8": [(b"u", b'{"event_id": "\xff\xfe"}')],
+    "not_json": [(b"u", b"not json"), (b"u", b""), (b"u", b'{"event_id": "e"')],
+    "missing_field": [(b"u", changed(event_time=None))],
+    "wrong_type": [(b"7", changed(user_id=7))],
+    "invalid_value": [
+        (b"", changed(user_id="")),
+        (b"u", changed(value=float("nan"))),
+        (b"u", changed(attributes={f"a{n}": "x" * 60_000 for n in range(15)})),
+    ],
+    "unsupported_schema": [(b"u", changed(schema=99))],
+    "key_mismatch": [(None, changed()), (b"other", changed())],
+    "future_event_time": [
+        (b"u", changed(event_time=2**52)),
+        (b"u", encode_record(Forget("u", "f", 2**52))),
+    ],
+}
+
+
+def test_broken_records_end_as_dead_letters_and_good_ones_around_them_count(
+    platform: Platform,
+) -> None:
+    bad = [(reason, *record) for reason, records in BROKEN.items() for record in records]
+    good = [Event(f"good-{n}", "u", f"item-{n}", "view", 1_000 + n) for n in range(len(bad))]
+    mixed: list[tuple[bytes | None, bytes | None]] = []
+    for (_, key, value), event in zip(bad, good, strict=True):
+        mixed += [(key, value), (b"u", encode_record(event))]
+    produce_raw(platform.settings, mixed)
+    worker = platform.worker().wait_ready()
+    platform.wait_caught_up()
+    check_sequences(platform, list(good))
+    letters = kafka.list_dead_letters(platform.settings.kafka, 1_000)
+    found = [(letter.reason, letter.key, letter.value) for letter in letters]
+    assert sorted(found, key=repr) == sorted(bad, key=repr)
+    for letter in letters:
+        assert letter.detail
+        assert letter.origin_topic == platform.settings.kafka.events_topic
+        assert letter.origin_timestamp > 0
+        original = next(
+            kafka.read_range(
+                platform.settings.kafka,
+                letter.origin_topic,
+                letter.origin_partition,
+                letter.origin_offset,
+                letter.origin_offset + 1,
+            )
+        )
+        assert (original.key(), original.value()) == (letter.key, letter.value)
+    counters = worker.state()["counters"]
+    check_balance(counters)
+    assert counters["dead_lettered"] == len(bad)
+    assert worker.state()["dead_letters"] == {k: len(v) for k, v in BROKEN.items()}
+
+
+def test_a_dead_letter_can_be_repaired_and_replayed(platform: Platform) -> None:
+    event = Event("e", "u", "i", "view", 1_000)
+    produce_raw(platform.settings, [(b"wrong", encode_record(event)), (b"x", b"rubbish")])
+    platform.worker().wait_ready()
+    platform.wait_caught_up()
+    with EventProducer(platform.settings) as producer:
+        sent = kafka.replay_dead_letters(
+            platform.settings.kafka,
+            producer.send_raw_blocking,
+            keep=lambda letter: letter.reason == "key_mismatch",
+            edit=lambda letter: (b"u", letter.value),
+        )
+    assert sent == 1
+    platform.wait_caught_up()
+    check_sequences(platform, [event])
+
+
+def test_records_outside_their_home_partition_are_sent_there(platform: Platform) -> None:
+    """A Java producer's murmur2 puts keys elsewhere; one user must stay in one partition."""
+    settings = platform.settings.kafka
+    events = [Event(f"e{n}", f"user-{n % 40}", "i", "view", 1_000 + n) for n in range(400)]
+    producer = Producer(
+        {"bootstrap.servers": settings.bootstrap_servers, "partitioner": "murmur2_random"}
+    )
+    for event in events:
+        producer.produce(settings.events_topic, encode_record(event), event.user_id)
+    producer.flush()
+    worker = platform.worker().wait_ready()
+    wait_until(
+        lambda: worker.state().get("counters", {}).get("applied") == len(events),
+        60,
+        "every event is applied at home",
+    )
+    platform.wait_caught_up()
+    counters = worker.state()["counters"]
+    check_balance(counters)
+    assert counters["forwarded"] > 0
+    assert counters["filtered"] == counters["forwarded"]
+    assert counters["consumed"] == len(events) + counters["forwarded"]
+    check_sequences(platform, list(events))
+
+
+def test_a_forgotten_user_stays_forgotten(platform: Platform) -> None:
+    before = [Event(f"b{n}", "u", f"i{n}", "view", 1_000 + n) for n in range(300)]
+    forget = Forget("u", "f", 1_500)
+    after = [Event(f"a{n}", "u", f"i{n}", "view", 1_400 + n) for n in range(200)]
+    worker = platform.worker().wait_ready()
+    produce(platform.settings, before)
+    platform.wait_caught_up()
+    produce(platform.settings, [forget, *after, *before])
+    platform.wait_caught_up()
+    check_sequences(platform, [*before, forget, *after])
+    assert {"forget"} <= {request.trigger for request in platform.refresh_requests()}
+    counters = worker.state()["counters"]
+    check_balance(counters)
+    assert counters["forgotten"] == sum(e.event_time <= 1_500 for e in [*after, *before])
+
+
+@pytest.mark.parametrize(
+    ("step", "number"),
+    [
+        ("after_fold", 3),
+        ("mid_writes", 25),
+        ("after_writes", 2),
+        ("before_refresh", 3),
+        ("before_commit", 1),
+    ],
+)
+def test_killed_at_a_step_and_restarted_equals_recomputation(
+    platform: Platform, step: str, number: int
+) -> None:
+    records = with_copies(make_events(2_000, users=30, seed=5), 0.1, seed=6)
+    produce(platform.settings, records)
+    killed = platform.worker(
+        HEADWATER_FAULT=f"kill:{step}:{number}", HEADWATER_SEQUENCE_WORKER__MAX_BATCH_RECORDS="100"
+    )
+    assert killed.exit_code(60) == -signal.SIGKILL
+    worker = platform.worker().wait_ready()
+    platform.wait_caught_up()
+    check_sequences(platform, list(records))
+    check_refreshed(platform, list(records))
+    check_balance(worker.state()["counters"])
+
+
+def test_killed_in_mid_stream_again_and_again(platform: Platform) -> None:
+    records = with_copies(make_events(12_000, users=60, seed=7), 0.1, seed=8)
+    chance = random.Random(9)
+    produce(platform.settings, records[:6_000])
+    for kill in range(4):
+        goal = platform.committed() + 1_000
+        worker = platform.worker(HEADWATER_SEQUENCE_WORKER__MAX_BATCH_RECORDS="200")
+        produce(platform.settings, records[6_000 + kill * 1_500 : 7_500 + kill * 1_500])
+        wait_until(lambda goal=goal: platform.committed() >= goal, 60, "some progress")  # type: ignore[misc]
+        time.sleep(chance.random() * 0.2)  # the moment is to be arbitrary
+        worker.kill()
+    platform.worker().wait_ready()
+    platform.wait_caught_up()
+    check_sequences(platform, list(records))
+    check_refreshed(platform, list(records))
+
+
+def test_rebalances_under_load(platform: Platform) -> None:
+    """1 → 3 → 1 workers: nothing lost, nothing doubled, every offset committed by an owner."""
+    records = with_copies(make_events(9_000, users=60, seed=10), 0.05, seed=11)
+    workers = [platform.worker().wait_ready()]
+    parts = [records[number::6] for number in range(6)]
+    produce(platform.settings, parts[0])
+    for part in parts[1:3]:
+        workers.append(platform.worker())
+        produce(platform.settings, part)
+        workers[-1].wait_ready()
+    wait_until(lambda: _assigned(workers) == {0, 1, 2, 3}, 60, "all partitions are assigned")
+    produce(platform.settings, parts[3])
+    assert workers[0].terminate() == 0
+    produce(platform.settings, parts[4])
+    workers[1].kill()
+    produce(platform.settings, parts[5])
+    platform.wait_caught_up(120)
+    check_sequences(platform, list(records))
+    check_refreshed(platform, list(records))
+    check_balance(workers[2].state()["counters"])
+
+
+def _assigned(workers: list[WorkerProcess]) -> set[int]:
+    held = [int(number) for worker in workers for number in worker.state().get("partitions", {})]
+    assert len(held) == len(set(held)), held
+    return set(held)
+
+
+def test_a_zombie_harms_nothing(platform: Platform) -> None:
+    """Stopped beyond its session, replaced, then continued: its writes and commits don't count."""
+    records = with_copies(make_events(6_000, users=30, seed=12), 0.05, seed=13)
+    zombie = platform.worker(HEADWATER_SEQUENCE_WORKER__MAX_BATCH_RECORDS="100").wait_ready()
+    produce(platform.settings, records[:3_000])
+    wait_until(lambda: platform.committed() > 300, 60, "some progress")
+    zombie.signal(signal.SIGSTOP)
+    other = platform.worker().wait_ready()
+    produce(platform.settings, records[3_000:])
+    platform.wait_caught_up()
+    zombie.signal(signal.SIGCONT)
+    wait_until(lambda: len(_partitions(zombie)) + len(_partitions(other)) == 4, 60, "it rejoins")
+    extra = make_events(500, users=30, seed=14)
+    produce(platform.settings, extra)
+    platform.wait_caught_up()
+    check_sequences(platform, [*records, *extra])
+
+
+def _partitions(worker: WorkerProcess) -> dict[str, Any]:
+    found: dict[str, Any] = worker.state().get("partitions", {})
+    return found
+
+
+def test_a_hung_store_pauses_and_nothing_else(platform: Platform, lazy_stack: LocalStack) -> None:
+    records = make_events(4_000, users=50, seed=15)
+    worker = platform.worker(
+        HEADWATER_CASSANDRA__REQUEST_TIMEOUT_SECONDS="0.5",
+        HEADWATER_SEQUENCE_WORKER__MAX_BATCH_RECORDS="100",
+        HEADWATER_KAFKA__MAX_POLL_INTERVAL_SECONDS="5",
+    ).wait_ready()
+    produce(platform.settings, records[:1_000])
+    platform.wait_caught_up()
+    lazy_stack.cassandra.pause()
+    produce(platform.settings, records[1_000:])
+    wait_until(lambda: worker.get("ready")[0] == 503, 30, "it says that it isn't ready")
+    assert "Cassandra" in worker.get("ready")[1]
+    assert worker.get("live")[0] == 200
+    held = worker.state()["partitions"]
+    # Longer than the poll interval and the session: the partitions stay its own.
+    began = time.monotonic()
+    wait_until(lambda: time.monotonic() - began > 8, 10, "time passes")
+    assert set(worker.state()["partitions"]) == set(held)
+    lazy_stack.cassandra.resume()
+    platform.wait_caught_up()
+    wait_until(lambda: worker.get("ready")[0] == 200, 30, "it is ready again")
+    check_sequences(platform, list(records))
+    assert "generation 2" not in worker.output()
+
+
+def test_sigterm_while_the_store_hangs_ends_in_time_and_says_so(
+    platform: Platform, lazy_stack: LocalStack
+) -> None:
+    records = make_events(500, users=20, seed=16)
+    worker = platform.worker(HEADWATER_SEQUENCE_WORKER__DRAIN_SECONDS="3").wait_ready()
+    lazy_stack.cassandra.pause()
+    produce(platform.settings, records)
+    wait_until(lambda: worker.get("ready")[0] == 503, 30, "it waits for the store")
+    assert worker.terminate(30) == 1
+    lazy_stack.cassandra.resume()
+    platform.worker().wait_ready()
+    platform.wait_caught_up()
+    check_sequences(platform, list(records))
+
+
+def test_sigterm_under_load_drains(platform: Platform) -> None:
+    records = make_events(8_000, users=200, seed=17)
+    produce(platform.settings, records)
+    worker = platform.worker(HEADWATER_SEQUENCE_WORKER__MAX_BATCH_RECORDS="200")
+    wait_until(lambda: platform.committed() > 500, 60, "some progress")
+    assert worker.terminate() == 0
+    platform.worker().wait_ready()
+    platform.wait_caught_up()
+    check_sequences(platform, list(records))
+
+
+def test_a_restarted_broker_is_waited_for(platform: Platform, lazy_stack: LocalStack) -> None:
+    records = make_events(3_000, users=30, seed=18)
+    worker = platform.worker().wait_ready()
+    produce(platform.settings, records[:1_500])
+    platform.wait_caught_up()
+    lazy_stack.kafka.restart()
+    produce(platform.settings, records[1_500:])
+    platform.wait_caught_up(120)
+    check_sequences(platform, list(records))
+    assert worker.is_running
+    assert worker.terminate() == 0
+
+
+def test_too_many_bad_records_stop_the_worker(platform: Platform) -> None:
+    good = make_events(200, users=5, seed=19)
+    produce(platform.settings, good)
+    worker = platform.worker(HEADWATER_SEQUENCE_WORKER__DEAD_LETTER_WINDOW="500").wait_ready()
+    platform.wait_caught_up()
+    produce_raw(platform.settings, [(b"u", b"rubbish")] * 5_000)
+    assert worker.exit_code(60) == 1
+    assert "DeadLetterLimit" in worker.output()
+    assert platform.committed() >= len(good)
+    assert kafka.count_dead_letters(platform.settings.kafka) < 4_000
+    check_sequences(platform, list(good))
+
+
+def test_a_recreated_topic_is_refused_until_an_epoch_is_opened(platform: Platform) -> None:
+    settings = platform.settings
+    before = make_events(300, users=5, seed=20)
+    produce(settings, before)
+    worker = platform.worker().wait_ready()
+    platform.wait_caught_up()
+    assert worker.terminate() == 0
+    kafka.delete_topics(settings.kafka)
+    wait_until(lambda: _recreated(settings), 30, "the topics are created again")
+    refused = platform.worker()
+    assert refused.exit_code(60) == 1
+    assert "headwater log open-epoch" in refused.output()
+
+
+def _recreated(settings: Settings) -> bool:
+    return settings.kafka.events_topic in kafka.create_topics(settings.kafka)
+
+
+def test_records_deleted_unread_are_reported_not_skipped(platform: Platform) -> None:
+    settings = platform.settings
+    produce(settings, make_events(400, users=40, seed=21))
+    worker = platform.worker().wait_ready()
+    platform.wait_caught_up()
+    assert worker.terminate() == 0
+    produce(settings, make_events(400, users=40, seed=22))
+    offsets = kafka.group_offsets(
+        settings.kafka, settings.sequence_worker.group, settings.kafka.events_topic
+    )
+    admin = kafka.admin_client(settings.kafka)
+    ends = [TopicPartition(settings.kafka.events_topic, o.partition, o.end) for o in offsets]
+    for future in admin.delete_records(ends).values():
+        future.result()
+    refused = platform.worker()
+    assert refused.exit_code(60) == 1
+    assert "deleted unread" in refused.output()
+    lost = kafka.skip_lost_offsets(
+        settings.kafka, settings.sequence_worker.group, settings.kafka.events_topic
+    )
+    assert sum(lost.values()) == 400
+    platform.worker().wait_ready()
+
+
+async def _send_all(settings: Settings, records: list[Event]) -> None:
+    async with EventProducer(settings) as producer:
+        for record in records:
+            await producer.send(record)
+
+
+def test_metrics_are_exposed_and_stages_measured(platform: Platform) -> None:
+    worker = platform.worker().wait_ready()
+    now = int(time.time() * 1000)
+    events = [Event(f"e{n}", f"user-{n}", "i", "view", now) for n in range(50)]
+    asyncio.run(_send_all(platform.settings, events))
+    platform.wait_caught_up()
+    status, body = worker.get("metrics")
+    assert status == 200
+    assert 'headwater_records_total{outcome="applied"' in body
+    stages = worker.state()["stages"]
+    for stage in ("broker_to_folded", "folded_to_stored", "stored_to_requested"):
+        assert stages[f"{stage}/live"]["count"] == len(events)
