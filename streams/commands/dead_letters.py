@@ -58,7 +58,9 @@ def dead_letters() -> None:
 
 
 @dead_letters.command("list", epilog="Example:\n\n\b\n  headwater dead-letters list --json | jq .")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def list_(limit: int, as_json: bool) -> None:
     """The newest dead letters, newest first."""

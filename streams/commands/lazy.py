@@ -31,7 +31,7 @@ class LazyGroup(click.Group):
         if name in self.lazy:
             return self.lazy[name][1]
         command = self.get_command(ctx, name)
-        return command.get_short_help_str(70) if command else ""
+        return command.get_short_help_str(60) if command else ""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, self.summary(ctx, name)) for name in self.list_commands(ctx)]

@@ -17,7 +17,9 @@ from streams.representations import EncoderVersion
 from streams.settings import load_settings
 
 T = TypeVar("T")
-_ENCODER = click.option("--encoder", default="user_encoder", show_default=True)
+_ENCODER = click.option(
+    "--encoder", default="user_encoder", show_default=True, help="Whose versions."
+)
 
 
 @click.group(
