@@ -60,7 +60,7 @@ class SequenceStore:
         limit = 2 * len(views) + 1
         rows = await self._session.execute(_SELECT_FIRST, (user_id, limit))
         stored = _stored_user(rows)
-        if len(rows) == limit:  # long sequences: there may be more than was read
+        if stored.rows and len(rows) == limit:  # long sequences: there may be more than was read
             cut = _cut_off(stored.rows, views)
             more = await asyncio.gather(
                 *(self._session.execute(_SELECT_VIEW, (user_id, view)) for view in cut)

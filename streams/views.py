@@ -300,3 +300,8 @@ def _as_feast_imports(folder: Path) -> Iterator[None]:
         for name in set(sys.modules) - modules:
             if str(getattr(sys.modules[name], "__file__", "")).startswith(f"{folder}/"):
                 del sys.modules[name]
+
+
+def serve_features(store: FeatureStore, host: str, port: int) -> None:
+    """Run Feast's HTTP feature server until it is told to end."""
+    store.serve(host=host, port=port, registry_ttl_sec=60)
