@@ -5,7 +5,9 @@ Only addresses and folders differ. What is compared is what the local stack's ow
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +185,30 @@ def test_triton_has_the_local_options(plan: Plan) -> None:
         elif name not in TRITON_PLACES:
             assert found[name] == value, name
     assert found["model-repository"] == "/models"
-    assert 'set -- "$@" "--load-model=' in script
+
+
+def test_triton_loads_every_model_at_its_start(tmp_path: Path) -> None:
+    """The script, run with a server that only tells what it is asked to do."""
+    models = tmp_path / "models"
+    for name in ("user_encoder", "item_encoder", "no_model"):
+        (models / name).mkdir(parents=True)
+        if name != "no_model":
+            (models / name / "config.pbtxt").touch()
+    server = tmp_path / "tritonserver"
+    server.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    server.chmod(0o755)
+    script = (ROOT / "infra/triton/start.sh").read_text(encoding="utf-8")
+    done = subprocess.run(
+        ["sh", "-c", script.replace("/models", str(models)), "start", "--log-verbose=1"],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    words = done.stdout.splitlines()
+    loaded = {word for word in words if word.startswith("--load-model=")}
+    assert loaded == {"--load-model=user_encoder", "--load-model=item_encoder"}
+    assert {f"--model-repository={models}", "--log-verbose=1"} <= set(words)
 
 
 def test_versions_are_those_of_the_local_stack() -> None:
