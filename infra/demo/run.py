@@ -16,9 +16,10 @@ from typing import Any
 from rich.console import Console
 
 from infra.demo import measure, movielens, oracle, readers
-from infra.demo.downstream import ServingLog, compare
+from infra.demo.downstream import compare
 from infra.demo.programs import Program
 from infra.demo.replay import plan
+from infra.demo.serving import ServingLog
 from infra.demo.steps import Steps, headwater
 from infra.demo.stream import Streamed, settled, show, stage_table, stream
 from infra.local.layout import Home
@@ -74,13 +75,13 @@ class Demo:
         with steps.step("data", "Real input: MovieLens-100K as events, split by time"):
             log = self._data(stack)
         with steps.step("train", "Train an encoder on the earlier part, export it as version 1"):
-            self._train(stack, environment)
+            self._train(environment)
         with steps.step("history", "Workers up; the earlier part goes through them as a backlog"):
             self._start_workers(stack)
             history = asyncio.run(self._produce_history(settings, log.earlier))
         urls = [program.address for program in self._workers]
         with steps.step("stream", f"Stream the later part live, {self.pace:.0f} events/s"):
-            serving = ServingLog(settings, log.later, _SEED)
+            serving = ServingLog(settings, log.later, self.pace, _SEED)
             start_ms = int(time.time() * 1000) + 500
             streamed, reading = asyncio.run(
                 self._stream(settings, log, start_ms, serving, urls, history)
@@ -108,7 +109,7 @@ class Demo:
         )
         return log
 
-    def _train(self, stack: LocalStack, environment: dict[str, str]) -> None:
+    def _train(self, environment: dict[str, str]) -> None:
         checkout = movielens.CHECKOUT
         train = ["train", "--events", str(self._build / "earlier.parquet")]
         train += ["--out", str(self._checkpoint), "--seconds", str(self.train_seconds)]
@@ -142,9 +143,8 @@ class Demo:
         history: measure.Reading,
     ) -> tuple[Streamed, measure.Reading]:
         sendings = plan(log.later, start_ms, self.pace, _SEED)
-        await serving.open()
         try:
-            await serving.read_stale()
+            await serving.open()
             await asyncio.sleep(max(0.0, start_ms / 1000 - time.time()))
             streamed, done = Streamed(), asyncio.Event()
             table = asyncio.create_task(show(self.console, urls, streamed, done))
@@ -241,5 +241,3 @@ class Demo:
     def _stop_programs(self) -> None:
         for program in reversed(self.programs):
             program.stop()
-
-
