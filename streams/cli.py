@@ -23,12 +23,15 @@ _COMMANDS = {
     "config": ("streams.commands.config:config", "Print the settings and their sources."),
     "dead-letters": ("streams.commands.dead_letters:dead_letters", "See and replay bad records."),
     "forget": ("streams.commands.events:forget", "Delete users, in the order of the log."),
+    "freshness": ("streams.commands.monitor:freshness", "Show how fresh everything is."),
     "get": ("streams.commands.features:get", "Read the features of users."),
     "log": ("streams.commands.log:log", "Compare the topic with the recorded log positions."),
+    "monitor": ("streams.commands.monitor:monitor", "Watch freshness: web page, canaries, metrics."),
     "produce": ("streams.commands.events:produce", "Send events from a file or stdin."),
     "rebuild": ("streams.commands.rebuild:rebuild", "Fill a new or changed view from the log."),
     "serve": ("streams.commands.features:serve", "Serve features over HTTP (Feast's server)."),
     "status": ("streams.commands.status:status", "Show services, workers, counters and lag."),
+    "trace": ("streams.commands.monitor:trace", "Follow one event through every stage."),
     "versions": ("streams.commands.versions:versions", "List and switch encoder versions."),
     "views": ("streams.commands.features:views", "List the declared views."),
     "worker": ("streams.commands.workers:worker", "Run a sequence or an encoder worker."),
@@ -37,6 +40,7 @@ _COMMANDS = {
 # The order in which a new user needs them; what isn't named here follows by name.
 _ORDER = (
     *("demo", "up", "apply", "worker", "produce", "get", "status", "serve"),
+    *("monitor", "freshness"),
     *("train", "export", "versions", "views"),
 )
 

@@ -41,7 +41,9 @@ class Collector:
         now: Clock,
         canary: Callable[[float], Canary],
         look_up: Callable[[str], Awaitable[UserLookup]],
+        counts_from: float | None = None,
     ) -> None:
+        """`counts_from` (seconds, default now): what workers counted since then is counted."""
         own = settings.monitor
         self._settings = settings
         self._sources = sources
@@ -49,7 +51,7 @@ class Collector:
         self._now = now
         self._canary = canary
         self._look_up = look_up
-        self._started_at = now()
+        self._started_at = now() if counts_from is None else counts_from
         step = max(own.interval_seconds, _TOTALS_STEP_SECONDS)
         self._totals = Totals(self._started_at, own.cost_window_seconds, step)
         self._recorded = Sums()
@@ -121,8 +123,8 @@ class Collector:
             read = await sources.in_kafka_thread(sources.watch.read_records, topic, wanted)
         except DeliveryFailed:
             return  # Kafka's own source says so; the offset stays what it was
-        for message in read.get(delivered.partition, ()):
-            appended_at = message.timestamp()[1] / 1000
+        for record in read.get(delivered.partition, ()):
+            appended_at = record.appended_at / 1000
             self._broker.add(round_trip_offset(sent_at, appended_at, acked_at))
 
     # -- making snapshots ----------------------------------------------------------------------

@@ -64,6 +64,17 @@ class GroupReading(msgspec.Struct, frozen=True):
     num_members: int
 
 
+class LogRecord(msgspec.Struct, frozen=True):
+    """A record as it lies on the log; `appended_at` in ms."""
+
+    partition: int
+    offset: int
+    appended_at: int
+    key: bytes | None
+    value: bytes | None
+    headers: dict[str, bytes | None] = {}
+
+
 class SeenRecord(msgspec.Struct, frozen=True):
     """A valid event on the log; times in ms. `producer` "" if the record doesn't name it."""
 
@@ -118,7 +129,7 @@ class LogWatch:
 
     def read_records(
         self, topic: str, wanted: Mapping[int, tuple[int, int]]
-    ) -> dict[int, list[Message]]:
+    ) -> dict[int, list[LogRecord]]:
         """Records [first, end) per partition, as many as come in time. Raises DeliveryFailed."""
         try:
             return self._read(topic, wanted)
@@ -134,7 +145,7 @@ class LogWatch:
         chosen = self._choice.sample(sorted(bounds), min(partitions, len(bounds)))
         wanted = {p: (max(bounds[p][0], bounds[p][1] - count), bounds[p][1]) for p in chosen}
         read = self.read_records(topic, wanted)
-        seen = (_seen_record(message) for messages in read.values() for message in messages)
+        seen = (_seen_record(record) for records in read.values() for record in records)
         return [record for record in seen if record is not None]
 
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
@@ -203,8 +214,8 @@ class LogWatch:
         new.sort(key=lambda p: known[p][0] - behind[p] if p in known else -(2**62))
         read = self._read(topic, {p: (behind[p], behind[p] + 1) for p in new[:MAX_PEEKS]})
         is_request = topic == self._settings.refresh_topic
-        for partition, messages in read.items():
-            record = _open_record(messages[0], is_request)
+        for partition, records in read.items():
+            record = _open_record(records[0], is_request)
             self._peeked[topic, partition] = (behind[partition], record)
         self._peeked = {k: v for k, v in self._peeked.items() if k[0] != topic or k[1] in behind}
         # A partition that moved on and wasn't read again keeps its older record: an upper bound.
@@ -215,13 +226,15 @@ class LogWatch:
         )
         return found, tuple(p for p in behind if (topic, p) not in self._peeked)
 
-    def _read(self, topic: str, wanted: Mapping[int, tuple[int, int]]) -> dict[int, list[Message]]:
+    def _read(
+        self, topic: str, wanted: Mapping[int, tuple[int, int]]
+    ) -> dict[int, list[LogRecord]]:
         open_ = {p: end for p, (first, end) in wanted.items() if end > first}
         if not open_:
             return {}
         self._consumer.assign([TopicPartition(topic, p, wanted[p][0]) for p in open_])
         deadline = time.monotonic() + self._timeout
-        found: dict[int, list[Message]] = {}
+        found: dict[int, list[LogRecord]] = {}
         try:
             while open_ and time.monotonic() < deadline:
                 for message in self._consumer.consume(256, _POLL_SECONDS):
@@ -231,7 +244,7 @@ class LogWatch:
         return found
 
     def _take(
-        self, message: Message, open_: dict[int, int], found: dict[int, list[Message]]
+        self, message: Message, open_: dict[int, int], found: dict[int, list[LogRecord]]
     ) -> None:
         if message.error() is not None:
             raise KafkaException(message.error())
@@ -240,7 +253,7 @@ class LogWatch:
         if end is None:
             return
         if offset < end or partition not in found:
-            found.setdefault(partition, []).append(message)
+            found.setdefault(partition, []).append(_record(message))
         if offset >= end - 1:
             del open_[partition]
             self._consumer.incremental_unassign([TopicPartition(message.topic(), partition)])
@@ -251,24 +264,34 @@ class LogWatch:
         )
 
 
-def _open_record(message: Message, is_request: bool) -> OpenRecord:
+def _record(message: Message) -> LogRecord:
+    return LogRecord(
+        message.partition(),
+        message.offset(),
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        dict(message.headers() or []),
+    )
+
+
+def _open_record(record: LogRecord, is_request: bool) -> OpenRecord:
     """A record that isn't valid is open like any other, until it is a dead letter."""
-    partition, queued_at = message.partition(), message.timestamp()[1]
+    partition, queued_at = record.partition, record.appended_at
     try:
         if is_request:
-            request = RefreshRequest.decode(message.value())
+            request = RefreshRequest.decode(record.value)
             return OpenRecord(partition, request.oldest_event_time, request.ingested_at, queued_at)
-        event_time = decode_record(message.value()).event_time
+        event_time = decode_record(record.value).event_time
         return OpenRecord(partition, event_time, queued_at, queued_at)
     except InvalidRecord:
         return OpenRecord(partition, None, queued_at, queued_at)
 
 
-def _seen_record(message: Message) -> SeenRecord | None:
+def _seen_record(record: LogRecord) -> SeenRecord | None:
     try:
-        record = decode_record(message.value())
+        event = decode_record(record.value)
     except InvalidRecord:
         return None  # the workers count it; it tells nothing of a clock
-    headers = dict(message.headers() or [])
-    producer = (headers.get(PRODUCER_HEADER) or b"").decode("utf-8", "replace")
-    return SeenRecord(record.user_id, record.event_time, message.timestamp()[1], producer)
+    producer = (record.headers.get(PRODUCER_HEADER) or b"").decode("utf-8", "replace")
+    return SeenRecord(event.user_id, event.event_time, record.appended_at, producer)

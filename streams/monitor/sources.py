@@ -65,20 +65,35 @@ class Sources:
         on_workers: Callable[[tuple[WorkerReading, ...]], None],
         on_groups: Callable[[Groups], None],
     ) -> list[Coroutine[Any, Any, None]]:
-        """What is to run side by side."""
+        """What is to run side by side, for ever."""
         limit = self._settings.monitor.timeout_seconds
         return [
-            self._poll(self.workers, self._read_workers, 4 * limit, on_workers),
+            self._poller(self.workers, self._read_workers, 4 * limit, on_workers).run(),
             # A reading of two groups is about ten requests.
-            self._poll(self.kafka, self._read_groups, 4 * limit, on_groups),
-            self._poll(self.clocks, self._read_tail, 4 * limit),
-            self._poll(self.cassandra, self._ping, 2 * limit),
-            self._poll(self.triton, self._read_triton, 2 * limit),
-            self._poll(self.features, self._read_views, 10.0),
-            self._poll(self.versions, self._read_versions, 2 * limit),
-            self._poll(self.sample, self._take_sample, 30.0),
-            self._poll(self.dead_letters, self._read_dead_letters, 15.0),
+            self._poller(self.kafka, self._read_groups, 4 * limit, on_groups).run(),
+            self._poller(self.clocks, self._read_tail, 4 * limit).run(),
+            self._poller(self.cassandra, self._ping, 2 * limit).run(),
+            self._poller(self.triton, self._read_triton, 2 * limit).run(),
+            self._poller(self.features, self._read_views, 15.0).run(),
+            self._poller(self.versions, self._read_versions, 2 * limit).run(),
+            self._poller(self.sample, self._take_sample, 30.0).run(),
+            self._poller(self.dead_letters, self._read_dead_letters, 15.0).run(),
         ]
+
+    async def ask_once(self) -> None:
+        """One attempt each, side by side; the views first, since others need them."""
+        limit = self._settings.monitor.timeout_seconds
+        await self._poller(self.features, self._read_views, 15.0).once()
+        await asyncio.gather(
+            self._poller(self.workers, self._read_workers, 4 * limit).once(),
+            self._poller(self.kafka, self._read_groups, 4 * limit).once(),
+            self._poller(self.clocks, self._read_tail, 4 * limit).once(),
+            self._poller(self.cassandra, self._ping, 2 * limit).once(),
+            self._poller(self.triton, self._read_triton, 2 * limit).once(),
+            self._poller(self.versions, self._read_versions, 2 * limit).once(),
+            self._poller(self.sample, self._take_sample, 30.0).once(),
+            self._poller(self.dead_letters, self._read_dead_letters, 15.0).once(),
+        )
 
     def states(self) -> list[SourceState[Any]]:
         """All sources but the single workers."""
@@ -116,14 +131,14 @@ class Sources:
         self._kafka_thread.shutdown(wait=False)
         await self._pool.close()
 
-    def _poll(
+    def _poller(
         self,
         state: SourceState[T],
         ask: Callable[[], Awaitable[T]],
         limit: float,
         on_answer: Callable[[T], None] = lambda _: None,
-    ) -> Coroutine[Any, Any, None]:
-        return Poller(state, ask, self._now, limit, on_answer).run()
+    ) -> Poller[T]:
+        return Poller(state, ask, self._now, limit, on_answer)
 
     # -- the questions -------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ STEPS = (
     "before_commit",
     "before_encode",
     "after_encode",
+    "before_read",  # of the monitor's canaries
 )
 
 
