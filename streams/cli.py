@@ -26,7 +26,7 @@ _COMMANDS = {
     "freshness": ("streams.commands.monitor:freshness", "Show how fresh everything is."),
     "get": ("streams.commands.features:get", "Read the features of users."),
     "log": ("streams.commands.log:log", "Compare the topic with the recorded log positions."),
-    "monitor": ("streams.commands.monitor:monitor", "Watch freshness: web page, canaries, metrics."),
+    "monitor": ("streams.commands.monitor:monitor", "Watch freshness: page, canaries, metrics."),
     "produce": ("streams.commands.events:produce", "Send events from a file or stdin."),
     "rebuild": ("streams.commands.rebuild:rebuild", "Fill a new or changed view from the log."),
     "serve": ("streams.commands.features:serve", "Serve features over HTTP (Feast's server)."),
