@@ -175,7 +175,12 @@ class Origin(msgspec.Struct, frozen=True):
 
 ENV_PREFIX = "HEADWATER_"
 # Variables with the prefix that are not settings of a section; an empty one counts as unset.
-_PLAIN_VARIABLES = {"HEADWATER_HOME", "HEADWATER_CONFIG", "HEADWATER_FEATURE_REPO"}
+_PLAIN_VARIABLES = {
+    "HEADWATER_HOME",
+    "HEADWATER_CONFIG",
+    "HEADWATER_FEATURE_REPO",
+    "HEADWATER_FAULT",
+}
 # Variables that hold several values, with commas between them.
 _LISTS = {("cassandra", "contact_points"), ("monitor", "targets")}
 _FOLDERS = {"home": "HEADWATER_HOME", "feature_repo": "HEADWATER_FEATURE_REPO"}
