@@ -1,0 +1,262 @@
+"""Charts: options for ECharts and the tables that say the same, from what was measured. Pure.
+
+Colours are names of the style sheet's variables, so that light and dark need no second chart.
+A chart has at most `MAX_POINTS` points in each of `MAX_SERIES` lines, whatever the range.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from streams.monitor.answers import History, HistoryPoint, Series
+from streams.monitor.page import words
+from streams.monitor.snapshot import CoverageOfVersion, ReadOutcome
+
+MAX_POINTS = 360
+MAX_SERIES = 6
+MAX_TABLE_ROWS = 12
+Options = dict[str, Any]
+Rows = list[dict[str, Any]]
+
+_TEXT, _MUTED, _GRID = "var(--text)", "var(--muted)", "var(--hairline)"
+_FONT = "Roboto, system-ui, sans-serif"
+# JavaScript: seconds as in words.duration, short enough for an axis.
+_SECONDS = (
+    "v => v == null ? '–' : v >= 3600 ? +(v / 3600).toPrecision(3) + ' h'"
+    " : v >= 120 ? +(v / 60).toPrecision(3) + ' min' : v >= 1 ? +v.toPrecision(3) + ' s'"
+    " : +(v * 1000).toPrecision(3) + ' ms'"
+)
+
+
+class Measure(msgspec.Struct, frozen=True):
+    """What is drawn over time: a figure of a step, and how two steps become one."""
+
+    name: str
+    title: str
+    value: Callable[[HistoryPoint], float | None]
+    merge: Callable[[Sequence[float]], float]
+    is_log: bool
+
+
+P99 = Measure("p99", "p99", lambda p: p.p99_seconds, max, True)
+P50 = Measure("p50", "p50", lambda p: p.p50_seconds, statistics.median, True)
+WAITING = Measure("waiting", "Oldest event waits", lambda p: p.staleness_seconds, max, False)
+
+
+def series_name(series: Series) -> str:
+    """What a line is called."""
+    if not series.encoder:
+        return f"{series.feature.capitalize()}s"
+    return f"{series.encoder} version {series.version}"
+
+
+def chosen(history: History) -> list[Series]:
+    """The series that are drawn: those measured last, at most `MAX_SERIES`, in a steady order."""
+
+    def last(series: Series) -> int:
+        return max((p.at for p in series.points if p.count), default=0)
+
+    kept = sorted(history.series, key=last, reverse=True)[:MAX_SERIES]
+    return sorted(kept, key=lambda s: (s.encoder != "", s.encoder, _natural(s.version)))
+
+
+def _natural(version: str) -> tuple[int, str]:
+    return (int(version), "") if version.isdigit() else (0, version)
+
+
+def line(history: History, series: Series, measure: Measure) -> list[tuple[int, float | None]]:
+    """(ms, seconds) with None where nothing was measured, thinned to `MAX_POINTS`."""
+    step_ms = history.step_seconds * 1000
+    wanted = -(-history.range_seconds * 1000 // MAX_POINTS)
+    width = max(1, -(-wanted // step_ms)) * step_ms
+    bins: dict[int, list[float]] = {}
+    for point in series.points:
+        value = measure.value(point)
+        if value is not None:
+            bins.setdefault(point.at // width * width, []).append(value)
+    first, last = history.at - history.range_seconds * 1000, history.at
+    moments = range(first // width * width, last + 1, width)
+    return [(at, measure.merge(bins[at]) if at in bins else None) for at in moments]
+
+
+def over_time(history: History, measure: Measure) -> Options:
+    """Lines over time, and each objective as a dashed one."""
+    found = chosen(history)
+    lines = [_line_series(history, s, measure, place) for place, s in enumerate(found)]
+    options = _base()
+    options |= {
+        "grid": {"left": 8, "right": 16, "top": 40, "bottom": 8, "containLabel": True},
+        "legend": _legend(),
+        "tooltip": _tooltip() | {"trigger": "axis", ":valueFormatter": _SECONDS},
+        "xAxis": _axis(
+            type="time",
+            min=history.at - history.range_seconds * 1000,
+            max=history.at,
+            splitLine={"show": False},
+        ),
+        "yAxis": _axis(type="log" if measure.is_log else "value"),
+        "series": lines,
+    }
+    options["yAxis"]["axisLabel"] |= {":formatter": _SECONDS}
+    return options
+
+
+def _line_series(history: History, series: Series, measure: Measure, place: int) -> Options:
+    colour = f"var(--series-{place % MAX_SERIES + 1})"
+    floor = 0.001 if measure.is_log else 0.0
+    points = [
+        [at, None if value is None else round(max(value, floor), 4)]
+        for at, value in line(history, series, measure)
+    ]
+    return {
+        "type": "line",
+        "name": series_name(series),
+        "data": points,
+        "showSymbol": False,
+        "animation": False,
+        "lineStyle": {"width": 2, "color": colour},
+        "itemStyle": {"color": colour},
+        "emphasis": {"disabled": True},
+        "markLine": {
+            "silent": True,
+            "symbol": "none",
+            "animation": False,
+            "lineStyle": {"color": colour, "type": "dashed", "width": 1, "opacity": 0.8},
+            "label": {
+                "position": "insideStartTop",
+                "formatter": f"objective {words.duration(series.objective_seconds)}",
+                "color": _MUTED,
+                "fontFamily": _FONT,
+            },
+            "data": [{"yAxis": series.objective_seconds}],
+        },
+    }
+
+
+def table_over_time(history: History, measure: Measure) -> tuple[list[str], Rows]:
+    """The same in a few rows: a column per series, each cell the worst of its time."""
+    found = chosen(history)
+    lines = [line(history, series, measure) for series in found]
+    if not lines or not lines[0]:
+        return [series_name(s) for s in found], []
+    per_row = -(-len(lines[0]) // MAX_TABLE_ROWS)
+    rows: Rows = []
+    for start in range(0, len(lines[0]), per_row):
+        row: dict[str, Any] = {
+            "key": start,
+            "since": words.ago(lines[0][start][0], history.at),
+        }
+        for place, points in enumerate(lines):
+            values = [value for _at, value in points[start : start + per_row] if value is not None]
+            row[f"s{place}"] = words.duration(max(values, default=None))
+        rows.append(row)
+    return [series_name(s) for s in found], rows[::-1]
+
+
+def ages(versions: Iterable[CoverageOfVersion]) -> Options:
+    """Age of the representations: one bar per version, cut into the bins."""
+    rows = list(versions)
+    labels = [b.label for b in rows[0].ages] if rows else []
+    names = [f"version {v.version}" for v in rows]
+    series = [
+        _bar(label, [count_at(v, place) for v in rows], f"var(--age-{min(place, 4) + 1})")
+        for place, label in enumerate(labels)
+    ]
+    return _bars(names, series)
+
+
+def count_at(version: CoverageOfVersion, place: int) -> int:
+    """Users in a bin; versions may have been sampled with fewer bins."""
+    return version.ages[place].count if place < len(version.ages) else 0
+
+
+_OUTCOMES = (
+    ("found", "var(--ok-solid)"),
+    ("absent", "var(--idle-solid)"),
+    ("expired", "var(--behind-solid)"),
+    ("failed", "var(--down-solid)"),
+)
+
+
+def outcomes(reads: Iterable[ReadOutcome]) -> Options:
+    """Reads per second by outcome: one bar per view."""
+    rates = {(r.view, r.outcome): r.rate for r in reads}
+    views = sorted({view for view, _outcome in rates})
+    series = [
+        _bar(outcome, [round(rates.get((view, outcome)) or 0, 2) for view in views], colour)
+        for outcome, colour in _OUTCOMES
+    ]
+    return _bars(views, series)
+
+
+def bars_height(num_bars: int) -> int:
+    """Pixels that a chart of so many bars needs."""
+    return 58 + 34 * max(1, num_bars)
+
+
+def _bar(name: str, values: list[Any], colour: str) -> Options:
+    return {
+        "type": "bar",
+        "name": name,
+        "stack": "all",
+        "barWidth": 16,
+        "data": values,
+        "animation": False,
+        "itemStyle": {"color": colour, "borderColor": "var(--surface)", "borderWidth": 1},
+        "emphasis": {"disabled": True},
+    }
+
+
+def _bars(names: list[str], series: list[Options]) -> Options:
+    return _base() | {
+        "grid": {"left": 0, "right": 12, "top": 30, "bottom": 0, "containLabel": True},
+        "legend": _legend(),
+        "tooltip": _tooltip() | {"trigger": "axis", "axisPointer": {"type": "none"}},
+        "xAxis": _axis(type="value", minInterval=1),
+        "yAxis": _axis(type="category", data=names, inverse=True, splitLine={"show": False}),
+        "series": series,
+    }
+
+
+def _base() -> Options:
+    return {
+        "animation": False,
+        "textStyle": {"fontFamily": _FONT, "color": _TEXT},
+        "aria": {"enabled": False},
+    }
+
+
+def _legend() -> Options:
+    return {
+        "type": "scroll",
+        "left": 0,
+        "top": 0,
+        "icon": "roundRect",
+        "itemWidth": 14,
+        "itemHeight": 4,
+        "itemGap": 18,
+        "textStyle": {"color": _MUTED, "fontFamily": _FONT, "fontSize": 12},
+        "inactiveColor": _GRID,
+    }
+
+
+def _tooltip() -> Options:
+    return {
+        "confine": True,
+        "backgroundColor": "var(--surface)",
+        "borderColor": "var(--line)",
+        "textStyle": {"color": _TEXT, "fontFamily": _FONT, "fontSize": 12},
+    }
+
+
+def _axis(**options: Any) -> Options:
+    return {
+        "axisLine": {"show": False},
+        "axisTick": {"show": False},
+        "axisLabel": {"color": _MUTED, "fontFamily": _FONT, "fontSize": 11, "hideOverlap": True},
+        "splitLine": {"lineStyle": {"color": _GRID}},
+    } | options
