@@ -1,9 +1,6 @@
-"""The tables of `headwater freshness` and `trace`."""
+"""The tables of `headwater freshness`."""
 
 from __future__ import annotations
-
-import datetime
-from collections.abc import Sequence
 
 from rich.console import Group
 from rich.markup import escape
@@ -11,9 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from streams.commands.tables import plain_table
-from streams.monitor.picture import duration
+from streams.monitor.durations import duration
 from streams.monitor.snapshot import Snapshot, State
-from streams.monitor.trace import Step
 
 _STYLES = {
     State.OK: "green",
@@ -94,22 +90,6 @@ def _clocks(snapshot: Snapshot) -> Table:
                 offset += f" ± {clock.error_seconds * 1000:,.0f}"
         style = "yellow" if clock.exceeds_limit else ""
         table.add_row(clock.name, Text(offset, style=style), escape(clock.problem))
-    return table
-
-
-def trace_table(steps: Sequence[Step]) -> Table:
-    """An event's way: when, and how long after the step before."""
-    table = plain_table("step", "at", "after", "")
-    before: int | None = None
-    for step in steps:
-        at, after = "can't tell", ""
-        if step.at is not None:
-            at = datetime.datetime.fromtimestamp(step.at / 1000, datetime.UTC).isoformat(
-                sep=" ", timespec="milliseconds"
-            )
-            after = "" if before is None else duration((step.at - before) / 1000)
-            before = step.at
-        table.add_row(step.name, at, after, escape(step.text))
     return table
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from streams.monitor.backlog import partitions, staleness, unknown_staleness
 from streams.monitor.clocks import clocks
+from streams.monitor.durations import duration
 from streams.monitor.figures import cost, dead_letters, freshness, objectives, reads
 from streams.monitor.observed import Observed
-from streams.monitor.picture import allowed_seconds, arrows, boxes, duration, slowest_stage
+from streams.monitor.picture import allowed_seconds, arrows, boxes, slowest_stage
 from streams.monitor.processes import owners, workers
 from streams.monitor.snapshot import (
     Box,

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 import time
+from collections.abc import Awaitable, Callable
 
 import aiohttp
 import msgspec
 
-from streams.metrics import Metrics
-from streams.monitor.answers import UserLookup
-from streams.monitor.collect import Collector
-from streams.monitor.service import RunningMonitor, monitor_file
-from streams.monitor.snapshot import Canary, Snapshot
-from streams.monitor.sources import Sources
+from streams.monitor.running import running_monitor
+from streams.monitor.snapshot import Snapshot
 from streams.settings import Settings
-from streams.stores import store_pool
 
 _HTTP_SECONDS = 3.0
 
 
 async def current_snapshot(settings: Settings) -> tuple[Snapshot, str]:
     """The snapshot, and where it comes from. Never fails: what can't be told is in it."""
-    running = _running(settings)
+    running = running_monitor(settings)
     if running is not None:
         snapshot = await _ask(settings, running.url)
         if snapshot is not None:
             return snapshot, f"the monitor at {running.url}, over the last minute"
-    return await measure(settings), "measured now, delays since the workers started"
-
-
-def _running(settings: Settings) -> RunningMonitor | None:
-    try:
-        return msgspec.json.decode(monitor_file(settings).read_bytes(), type=RunningMonitor)
-    except (OSError, msgspec.DecodeError):
-        return None
+    # Feast takes seconds to import, which a probe that finds a monitor needn't wait for.
+    module = importlib.import_module("streams.monitor.measure")
+    measure: Callable[[Settings], Awaitable[Snapshot]] = module.measure
+    return await measure(settings), "measured now; delays are those since the workers started"
 
 
 async def _ask(settings: Settings, url: str) -> Snapshot | None:
@@ -52,39 +45,3 @@ async def _ask(settings: Settings, url: str) -> Snapshot | None:
         return None
     too_old = time.time() - snapshot.at / 1000 > 5 * snapshot.interval_seconds + _HTTP_SECONDS
     return None if too_old else snapshot
-
-
-async def measure(settings: Settings) -> Snapshot:
-    """Ask every source once; delays are those that the workers counted since they started."""
-    now = time.time
-    sources = Sources(settings, store_pool(settings.cassandra), now)
-    no_canary = Canary(problem="no monitor runs; start one with `headwater monitor`")
-
-    async def no_lookup(user_id: str) -> UserLookup:
-        return UserLookup(user_id=user_id, at=round(now() * 1000), read_seconds=0.0)
-
-    try:
-        await sources.ask_once()
-        workers = sources.workers.value(now()) or ()
-        starts = [
-            started
-            for reading in workers
-            if reading.exposed is not None
-            and (started := reading.exposed.process.get("process_start_time_seconds"))
-        ]
-        collector = Collector(
-            settings,
-            sources,
-            Metrics(),
-            now,
-            lambda _: no_canary,
-            no_lookup,
-            counts_from=min(starts, default=now()) - 1,
-        )
-        collector.on_workers(workers)
-        groups = sources.kafka.value(now())
-        if groups is not None:
-            collector.on_groups(groups)
-        return collector.make_snapshot()
-    finally:
-        await sources.close()

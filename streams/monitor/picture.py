@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from streams import metrics as catalogue
 from streams.freshness import SEQUENCE_STAGES, STAGES, Stage
+from streams.monitor.durations import duration
 from streams.monitor.figures import objective_seconds
 from streams.monitor.log import GroupReading
 from streams.monitor.observed import Observed
@@ -260,16 +261,3 @@ def allowed_seconds(seen: Observed, feature: str) -> float:
     settings = seen.settings
     limit = objective_seconds(settings.monitor, feature)
     return limit + 2 * settings.kafka.commit_interval_seconds + settings.monitor.interval_seconds
-
-
-def duration(seconds: float | None) -> str:
-    """A duration to read."""
-    if seconds is None:
-        return "?"
-    if abs(seconds) < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if abs(seconds) < 120:
-        return f"{seconds:.1f} s"
-    if abs(seconds) < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -10,10 +10,8 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import uvicorn
 from fastapi import FastAPI
 
@@ -26,6 +24,7 @@ from streams.monitor.canary import Canaries, canary_users
 from streams.monitor.collect import Collector
 from streams.monitor.lookup import FeastReader
 from streams.monitor.page.feed import SnapshotSource
+from streams.monitor.running import announced
 from streams.monitor.snapshot import Canary, State
 from streams.monitor.sources import Sources
 from streams.producer import Delivered, EventProducer
@@ -41,18 +40,6 @@ _CHECK_SECONDS = 1.0
 _MAX_MISSED = 5
 
 AddPage = Callable[[FastAPI, SnapshotSource], None]
-
-
-class RunningMonitor(msgspec.Struct, frozen=True):
-    """Where this home's monitor is found: $HEADWATER_HOME/run/monitor.json."""
-
-    url: str
-    pid: int
-
-
-def monitor_file(settings: Settings) -> Path:
-    """The file; it is there while a monitor runs."""
-    return settings.home_path / "run" / "monitor.json"
 
 
 class Monitor:
@@ -254,15 +241,12 @@ async def serve_app(
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
     serving = asyncio.create_task(server.serve([listening]))
     working = None if work is None else asyncio.create_task(work)
-    path = monitor_file(settings)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.encode(RunningMonitor(url, os.getpid())))
-    on_ready(url)
     tasks = {serving} | ({working} if working is not None else set())
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        with announced(settings, url):
+            on_ready(url)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        path.unlink(missing_ok=True)
         server.stop()
         if working is not None:
             working.cancel()

@@ -20,6 +20,7 @@ Clock = Callable[[], float]  # seconds since the epoch
 
 # How many intervals a value is good for, if nothing says that the source has failed since.
 _GOOD_FOR = 3
+_RETRY_SECONDS = 2.0
 
 
 class SourceState(Generic[T]):
@@ -82,7 +83,10 @@ class Poller(Generic[T]):
             started = loop.time()
             await self.once()
             took = loop.time() - started
-            await asyncio.sleep(max(self._state.interval_seconds - took, took, 0.05))
+            # What failed is asked again soon: the next answer ends a "can't tell".
+            every = self._state.interval_seconds
+            every = min(every, _RETRY_SECONDS) if self._state.error else every
+            await asyncio.sleep(max(every - took, took, 0.05))
 
     async def once(self) -> None:
         """One attempt; what goes wrong is in the state."""
