@@ -94,6 +94,9 @@ class LogWatch:
             "bootstrap.servers": settings.bootstrap_servers,
             "socket.timeout.ms": int(max(1.0, timeout_seconds) * 1000),
             "reconnect.backoff.max.ms": 1000,
+            # librdkafka's default, "rebootstrap", loses its broker for good after one that hung
+            # for half a minute (seen with 2.16).
+            "metadata.recovery.strategy": "none",
             "log_level": 2,  # what goes wrong is raised
         }
         self._admin = AdminClient(common)

@@ -48,7 +48,8 @@ def _arrow(seen: Observed, stage: Stage, staleness: Sequence[Staleness]) -> Arro
     late = window.histogram(catalogue.STAGE_SECONDS, stage.name, _CATCH_UP)
     count, p50, p99 = quantiles(live)
     state, problem = _arrow_state(seen, stage, staleness, count + int(late.sum()), p99)
-    known = state is not State.UNKNOWN
+    # What was measured is shown even where it can't be told how it goes on.
+    known = state is not State.UNKNOWN or bool(count)
     return Arrow(
         stage=stage.name,
         label=stage.label,
@@ -77,9 +78,9 @@ def _arrow_state(
     if not seen.readable(role):
         problem = seen.problems.get("workers") or f"no {role} worker answers"
         return State.UNKNOWN, f"can't tell: {problem}"
+    if found.state is State.UNKNOWN:
+        return State.UNKNOWN, f"can't tell: {found.problem}"
     if not count:
-        if found.state is State.UNKNOWN:
-            return State.UNKNOWN, f"can't tell: {found.problem}"
         if found.state is State.BEHIND:
             return State.BEHIND, "nothing moves"
         return State.IDLE, ""
@@ -131,10 +132,8 @@ def _producers(seen: Observed) -> Box:
 def _topic(seen: Observed, box_id: str, topic: str, reading: GroupReading | None) -> Box:
     if reading is None:
         problem = seen.problems.get("kafka", "")
-        state = _unanswered(seen, "Kafka")
-        return Box(
-            id=box_id, label=topic, kind="topic", state=state, detail=f"can't tell: {problem}"
-        )
+        state, detail = _unanswered(seen, "Kafka", problem)
+        return Box(id=box_id, label=topic, kind="topic", state=state, detail=detail)
     lag = sum(found.lag for found in reading.partitions)
     return Box(
         id=box_id,
@@ -191,10 +190,8 @@ def _store(seen: Observed, box_id: str, label: str) -> Box:
     took = seen.cassandra_seconds
     if took is None:
         problem = seen.problems.get("cassandra", "")
-        state = _unanswered(seen, "Cassandra")
-        return Box(
-            id=box_id, label=label, kind="store", state=state, detail=f"can't tell: {problem}"
-        )
+        state, detail = _unanswered(seen, "Cassandra", problem)
+        return Box(id=box_id, label=label, kind="store", state=state, detail=detail)
     detail = f"Cassandra answers in {duration(took)}"
     return Box(id=box_id, label=label, kind="store", state=State.OK, detail=detail)
 
@@ -209,7 +206,7 @@ def _encoder(seen: Observed) -> Box:
 
     if seen.triton is None:
         problem = seen.problems.get("triton", "")
-        return box(_unanswered(seen, "Triton"), f"can't tell: {problem}")
+        return box(*_unanswered(seen, "Triton", problem))
     if not seen.triton.ready:
         return box(State.DOWN, "Triton says that it isn't ready")
     if seen.versions is None:
@@ -250,10 +247,13 @@ def _readers(seen: Observed) -> Box:
     return box(State.OK, f"{outcomes.get('found', 0.0) / total:.1%} of the values are found")
 
 
-def _unanswered(seen: Observed, service: str) -> State:
+def _unanswered(seen: Observed, service: str, problem: str) -> tuple[State, str]:
     """DOWN with a second witness, see above."""
     reasons = (str(why) for r in seen.workers or () for why in r.state.get("reasons") or ())
-    return State.DOWN if any(service in why for why in reasons) else State.UNKNOWN
+    witness = next((why for why in reasons if service in why), None)
+    if witness is None:
+        return State.UNKNOWN, f"can't tell: {problem}"
+    return State.DOWN, f"{problem}; a worker says: {witness}"[:300]
 
 
 def allowed_seconds(seen: Observed, feature: str) -> float:
