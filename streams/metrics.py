@@ -258,23 +258,23 @@ STALENESS_KNOWN = _gauge(
 GROUP_LAG = _gauge(
     "headwater_group_lag_records",
     "records",
-    ("group", "partition"),
-    "Records that a consumer group hasn't acknowledged, as Kafka tells it",
+    ("role", "partition"),
+    "Records that the workers' group hasn't acknowledged, as Kafka tells it",
 )
-GROUP_COMMITTED = _gauge(
-    "headwater_group_committed_offset",
+GROUP_POSITION = _gauge(
+    "headwater_group_position_offset",
     "offset",
-    ("group", "partition"),
-    "Committed offset of a consumer group, as Kafka tells it",
+    ("role", "partition"),
+    "The next offset that the workers' group hasn't acknowledged, as Kafka tells it",
 )
 GROUP_END = _gauge(
     "headwater_group_end_offset",
     "offset",
-    ("group", "partition"),
+    ("role", "partition"),
     "End of the partition, as Kafka tells it",
 )
 GROUP_MEMBERS = _gauge(
-    "headwater_group_members", "workers", ("group",), "Members of a consumer group"
+    "headwater_group_members", "workers", ("role",), "Members of the workers' consumer group"
 )
 OBJECTIVE_EVENTS = _counter(
     "headwater_objective_events",
@@ -291,6 +291,9 @@ OBJECTIVE_GOOD_EVENTS = _counter(
 OBJECTIVE_SECONDS = _gauge(
     "headwater_objective_seconds", "seconds", ("feature",), "The freshness objective"
 )
+OBJECTIVE_TARGET = _gauge(
+    "headwater_objective_target", "share", ("feature",), "Events that are to meet the objective"
+)
 CANARY_SECONDS = _histogram(
     "headwater_canary_seconds",
     ("feature",),
@@ -305,8 +308,9 @@ CANARIES = _counter(
 COVERAGE = _gauge(
     "headwater_coverage_share",
     "share",
-    ("encoder", "version"),
-    "Sampled active users with a representation of this version",
+    ("encoder", "version", "active"),
+    "Sampled active users with a representation of this version; active is true for the version "
+    "that readers get",
 )
 SAMPLED_ACTIVE_USERS = _gauge(
     "headwater_sampled_active_users", "users", (), "Active users in the sample"

@@ -31,8 +31,10 @@ class Exposer:
         self._clocks(snapshot)
         for objective in snapshot.objectives:
             self._put(catalogue.OBJECTIVE_SECONDS, objective.seconds, objective.feature)
+            self._put(catalogue.OBJECTIVE_TARGET, objective.target, objective.feature)
         for found in snapshot.coverage.versions:
-            self._put(catalogue.COVERAGE, found.share, found.encoder, found.version)
+            active = "true" if found.is_active else "false"
+            self._put(catalogue.COVERAGE, found.share, found.encoder, found.version, active)
             if found.is_active:
                 self._put(catalogue.SAMPLED_ACTIVE_USERS, found.num_active_users)
         states = Tally((worker.role, str(worker.state)) for worker in snapshot.workers)
@@ -54,12 +56,14 @@ class Exposer:
             self._put(catalogue.STALENESS, found.waiting_seconds, found.feature, "ingested_at")
 
     def _groups(self, groups: Groups | None) -> None:
-        for reading in () if groups is None else (groups.sequence, groups.encoder):
-            self._put(catalogue.GROUP_MEMBERS, reading.num_members, reading.group)
+        if groups is None:
+            return
+        for role, reading in (("sequence", groups.sequence), ("encoder", groups.encoder)):
+            self._put(catalogue.GROUP_MEMBERS, reading.num_members, role)
             for found in reading.partitions:
-                labels = (reading.group, str(found.partition))
+                labels = (role, str(found.partition))
                 self._put(catalogue.GROUP_LAG, found.lag, *labels)
-                self._put(catalogue.GROUP_COMMITTED, found.committed, *labels)
+                self._put(catalogue.GROUP_POSITION, found.position, *labels)
                 self._put(catalogue.GROUP_END, found.end, *labels)
 
     def _sources(self, snapshot: Snapshot) -> None:
