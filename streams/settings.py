@@ -119,7 +119,8 @@ class MonitorSettings(Section, frozen=True, kw_only=True):
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 9400
     # Who may look when `host` isn't this machine alone; empty: only loopback is allowed.
     token: str = ""
-    # Workers on other machines, HOST:PORT of their metrics; a name is asked for all its addresses.
+    # HOST:PORT of the workers' metrics, a name stands for all its addresses. Empty: the workers
+    # that this machine's home knows.
     targets: tuple[Text, ...] = ()
     interval_seconds: PositiveFloat = 2.0
     timeout_seconds: PositiveFloat = 2.0
@@ -261,7 +262,7 @@ def _from_variable(variable: str, text: str) -> dict[str, Any]:
         )
     value: Any = text
     if (section, key) in _LISTS:
-        value = [point.strip() for point in text.split(",")]
+        value = [part.strip() for part in text.split(",") if part.strip()]
     return {section: {key: value}}
 
 

@@ -149,12 +149,15 @@ DISTRIBUTIONS = {
 # Parts of another dependency's public interface, whose versions fit it: used -> brought by.
 BROUGHT = {
     "aiohttp": "faust-streaming",
+    "fastapi": "nicegui",
     "mode-streaming": "faust-streaming",
     "packaging": "pytest",
     "pandas": "feast",
     "pydantic": "feast",
     "pyyaml": "feast",
     "requests": "jgo",
+    "starlette": "fastapi",
+    "uvicorn": "nicegui",
 }
 # Not a package: Triton gives it to the model that it runs.
 GIVEN = {"triton_python_backend_utils"}

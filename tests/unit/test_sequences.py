@@ -1,11 +1,13 @@
-"""R1 and R2 of the fold: the same sequence and the same rows, whatever the order and the batches."""
+"""R1 and R2 of the fold: the same sequence and rows, whatever the order and the batches."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.chunks import CHUNK_EVENTS, Chunk
+from streams.chunks import CHUNK_EVENTS, Chunk, StoredEvent
 from streams.events import Event, Forget
 from streams.sequences import (
     HEAD,
@@ -13,6 +15,7 @@ from streams.sequences import (
     Row,
     SequenceView,
     StoredUser,
+    UserFlush,
     UserState,
     ViewSet,
     log_position,
@@ -20,6 +23,7 @@ from streams.sequences import (
     sequence_events,
 )
 
+Record = Event | Forget
 USER = "u"
 SHORT = SequenceView(name="short", event_types=("click", "view"), max_length=5, max_age_ms=50)
 LONG = SequenceView(name="long", event_types=("click",), max_length=300, max_age_ms=None)
@@ -34,7 +38,7 @@ class Table:
         self.mark: tuple[int, bytes] | None = None
         self.deleted_at = -1
 
-    def write(self, flush) -> None:
+    def write(self, flush: UserFlush) -> None:
         if flush.mark is not None:
             self.deleted_at = max(self.deleted_at, flush.mark_position - 1)
             if self.mark is None or self.mark[0] < flush.mark_position:
@@ -64,7 +68,7 @@ class Table:
         mark = self.mark if self.mark and self.mark[0] > self.deleted_at else None
         return StoredUser(rows=newest, mark=mark and mark[1], mark_position=mark[0] if mark else 0)
 
-    def sequence(self, view: SequenceView):
+    def sequence(self, view: SequenceView) -> list[StoredEvent]:
         return sequence_events([r for r in self.rows() if r.view == view.name], view)
 
     def chunk(self, view: str, key: int) -> Row:
@@ -73,7 +77,13 @@ class Table:
         return Row(view, key, value, position)
 
 
-def fold(table: Table, records, batches=None, first_offset: int = 0, reload=True) -> list[Outcome]:
+def fold(
+    table: Table,
+    records: Sequence[Record],
+    batches: list[int] | None = None,
+    first_offset: int = 0,
+    reload: bool = True,
+) -> list[Outcome]:
     """What a worker does with one user's records, in batches of the given sizes."""
     outcomes = []
     state = UserState(USER, VIEWS, table.load())
@@ -100,7 +110,7 @@ def fold(table: Table, records, batches=None, first_offset: int = 0, reload=True
     return outcomes
 
 
-def oracle(records, view: SequenceView) -> list[tuple[int, str]]:
+def oracle(records: Sequence[Record], view: SequenceView) -> list[tuple[int, str]]:
     """R1 in the words of its definition."""
     marks = [r.event_time for r in records if isinstance(r, Forget)]
     mark = max(marks, default=-1)
@@ -115,7 +125,7 @@ def oracle(records, view: SequenceView) -> list[tuple[int, str]]:
     return kept
 
 
-def keys(events) -> list[tuple[int, str]]:
+def keys(events: list[StoredEvent]) -> list[tuple[int, str]]:
     return [(e.event_time, e.event_id) for e in events]
 
 
@@ -131,7 +141,9 @@ events = st.lists(st.tuples(times, st.sampled_from(["click", "view", "other"])),
 
 @given(events, st.data())
 @settings(max_examples=300, deadline=None)
-def test_any_order_duplication_and_batching_give_the_same_sequence(records, data) -> None:
+def test_any_order_duplication_and_batching_give_the_same_sequence(
+    records: list[Event], data: st.DataObject
+) -> None:
     """R1: the sequence is a function of the set of events."""
     doubled = (
         records + data.draw(st.lists(st.sampled_from(records), max_size=20)) if records else []
@@ -149,7 +161,7 @@ def test_any_order_duplication_and_batching_give_the_same_sequence(records, data
     st.lists(st.integers(1, 90), max_size=30),
 )
 @settings(max_examples=60, deadline=None)
-def test_long_sequences_over_many_chunks(event_times, sizes) -> None:
+def test_long_sequences_over_many_chunks(event_times: list[int], sizes: list[int]) -> None:
     """R1 where events fall into sealed chunks, split them and push others out."""
     records = [make_event(n, t) for n, t in enumerate(event_times)]
     table = Table()
@@ -169,7 +181,9 @@ def test_long_sequences_over_many_chunks(event_times, sizes) -> None:
     st.data(),
 )
 @settings(max_examples=60, deadline=None)
-def test_two_writers_write_the_same_rows(event_times, sizes, other_sizes, data) -> None:
+def test_two_writers_write_the_same_rows(
+    event_times: list[int], sizes: list[int], other_sizes: list[int], data: st.DataObject
+) -> None:
     """R2: rows are a function of the log prefix, so a zombie and a replay change nothing."""
     records = [make_event(n, t) for n, t in enumerate(event_times)]
     alone, together = Table(), Table()
@@ -186,9 +200,11 @@ def test_two_writers_write_the_same_rows(event_times, sizes, other_sizes, data) 
 
 @given(events, st.lists(st.tuples(st.integers(0, 60), times), min_size=1, max_size=3), st.data())
 @settings(max_examples=200, deadline=None)
-def test_what_is_older_than_the_mark_never_comes_back(records, forgets, data) -> None:
+def test_what_is_older_than_the_mark_never_comes_back(
+    records: list[Event], forgets: list[tuple[int, int]], data: st.DataObject
+) -> None:
     """R1 with deletions at any place, then a full replay under new offsets."""
-    log = list(records)
+    log: list[Record] = list(records)
     for number, (place, event_time) in enumerate(forgets):
         log.insert(place, Forget(USER, f"f{number}", event_time))
     table = Table()
