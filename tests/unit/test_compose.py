@@ -193,6 +193,8 @@ def test_nothing_but_addresses_differs_from_the_defaults(name: str) -> None:
         *("HEADWATER_CASSANDRA__PORT", "HEADWATER_TRITON__URL", "HEADWATER_TRITON__HTTP_URL"),
         *("HEADWATER_TRITON__METRICS_URL", "HEADWATER_TRITON__MODEL_REPOSITORY"),
         *("HEADWATER_SERVE__HOST", "HEADWATER_SERVE__PORT"),
+        *(f"HEADWATER_MONITOR__{key}" for key in ("HOST", "PORT", "TOKEN", "TARGETS")),
+        *(f"HEADWATER_MONITOR__{key}" for key in ("HOST", "PORT", "TARGETS", "TOKEN")),
         *(f"HEADWATER_{who}_WORKER__METRICS_HOST" for who in ("SEQUENCE", "ENCODER")),
         *(f"HEADWATER_{who}_WORKER__METRICS_PORT" for who in ("SEQUENCE", "ENCODER")),
     }
@@ -211,6 +213,13 @@ def test_servers_listen_where_others_look_for_them() -> None:
         "0.0.0.0",
         9102,
     )
+
+
+def test_the_monitor_finds_the_workers_and_asks_for_a_token() -> None:
+    monitor = settings_of("monitor").monitor
+    assert (monitor.host, monitor.port) == ("0.0.0.0", 9400)
+    assert monitor.token
+    assert monitor.targets == ("sequence-worker:9101", "encoder-worker:9102")
 
 
 def test_a_worker_has_the_time_that_its_drain_takes() -> None:
