@@ -3,6 +3,7 @@
 Read-only: every path answers GET alone. With a token, a request needs it as `Authorization: Bearer`
 or, for browsers, once as `?token=`, which sets a cookie. Without one only loopback is served, and
 only under a loopback name, so that a web page elsewhere can't read it by rebinding its own name.
+/metrics and /healthz are open, as the workers' are: they hold nothing of any user.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from streams.monitor.snapshot import Part, encode
 COOKIE = "headwater_monitor"
 MAX_RANGE_SECONDS = 7 * 86_400
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_OPEN_PATHS = {"/healthz"}
+_OPEN_PATHS = {"/healthz", "/metrics"}
 
 
 def make_app(

@@ -58,12 +58,14 @@ class TritonReading(msgspec.Struct, frozen=True):
 
 
 async def find_targets(settings: Settings) -> list[Target]:
-    """Workers of this home, and of the machines in `monitor.targets`."""
-    local = await asyncio.to_thread(registered_workers, settings)
-    found = [Target(f"{a.role}-{a.pid}", a.role, a.url, runs) for a, runs in local]
+    """The processes in `monitor.targets`, or without it those that are registered in this home."""
+    if not settings.monitor.targets:
+        local = await asyncio.to_thread(registered_workers, settings)
+        return [Target(f"{a.role}-{a.pid}", a.role, a.url, runs) for a, runs in local]
+    found: dict[str, Target] = {}
     for text in settings.monitor.targets:
-        found += await _resolved(text)
-    return list({target.url: target for target in found}.values())
+        found |= {target.url: target for target in await _resolved(text)}
+    return list(found.values())
 
 
 async def _resolved(text: str) -> list[Target]:
