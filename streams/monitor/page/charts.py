@@ -40,28 +40,45 @@ class Measure(msgspec.Struct, frozen=True):
     value: Callable[[HistoryPoint], float | None]
     merge: Callable[[Sequence[float]], float]
     is_log: bool
+    is_per_version: bool
 
 
-P99 = Measure("p99", "p99", lambda p: p.p99_seconds, max, True)
-P50 = Measure("p50", "p50", lambda p: p.p50_seconds, statistics.median, True)
-WAITING = Measure("waiting", "Oldest event waits", lambda p: p.staleness_seconds, max, False)
+P99 = Measure("p99", "p99", lambda p: p.p99_seconds, max, True, True)
+P50 = Measure("p50", "p50", lambda p: p.p50_seconds, statistics.median, True, True)
+WAITING = Measure("waiting", "Oldest event waits", lambda p: p.staleness_seconds, max, False, False)
 
 
-def series_name(series: Series) -> str:
-    """What a line is called."""
-    if not series.encoder:
+def series_name(series: Series, measure: Measure, *, many: bool) -> str:
+    """What a line is called; with `many` encoders each is named."""
+    if not series.encoder or not measure.is_per_version:
         return f"{series.feature.capitalize()}s"
-    return f"{series.encoder} version {series.version}"
+    return f"{series.encoder} version {series.version}" if many else f"Version {series.version}"
 
 
-def chosen(history: History) -> list[Series]:
-    """The series that are drawn: those measured last, at most `MAX_SERIES`, in a steady order."""
+def chosen(history: History, measure: Measure) -> list[Series]:
+    """The series that are drawn: those measured last, at most `MAX_SERIES`, in a steady order.
+
+    What a feature waits is the same for all versions: one line. What events took is drawn by
+    version, or for the whole feature where no version is known.
+    """
 
     def last(series: Series) -> int:
         return max((p.at for p in series.points if p.count), default=0)
 
-    kept = sorted(history.series, key=last, reverse=True)[:MAX_SERIES]
-    return sorted(kept, key=lambda s: (s.encoder != "", s.encoder, _natural(s.version)))
+    ranked = sorted(history.series, key=last, reverse=True)
+    if measure.is_per_version:
+        known = {s.feature for s in ranked if s.encoder}
+        kept = [s for s in ranked if s.encoder or s.feature not in known]
+    else:
+        by_feature: dict[str, Series] = {}
+        for series in sorted(ranked, key=lambda s: s.encoder != ""):
+            by_feature.setdefault(series.feature, series)
+        kept = list(by_feature.values())
+    place = {"sequence": 0, "representation": 1}
+    return sorted(
+        kept[:MAX_SERIES],
+        key=lambda s: (place.get(s.feature, 2), s.encoder, _natural(s.version)),
+    )
 
 
 def _natural(version: str) -> tuple[int, str]:
@@ -85,8 +102,13 @@ def line(history: History, series: Series, measure: Measure) -> list[tuple[int, 
 
 def over_time(history: History, measure: Measure) -> Options:
     """Lines over time, and each objective as a dashed one."""
-    found = chosen(history)
-    lines = [_line_series(history, s, measure, place) for place, s in enumerate(found)]
+    found = chosen(history, measure)
+    names = series_names(found, measure)
+    lines = [
+        _line_series(name, line(history, s, measure), measure, place)
+        for place, (name, s) in enumerate(zip(names, found, strict=True))
+    ]
+    lines += [_objective_series(s) for s in {s.feature: s for s in found}.values()]
     options = _base()
     options |= {
         "grid": {"left": 8, "right": 16, "top": 40, "bottom": 8, "containLabel": True},
@@ -105,32 +127,46 @@ def over_time(history: History, measure: Measure) -> Options:
     return options
 
 
-def _line_series(history: History, series: Series, measure: Measure, place: int) -> Options:
+def series_names(found: Sequence[Series], measure: Measure) -> list[str]:
+    """What the lines are called."""
+    many = len({series.encoder for series in found if series.encoder}) > 1
+    return [series_name(series, measure, many=many) for series in found]
+
+
+def _line_series(
+    name: str, points: list[tuple[int, float | None]], measure: Measure, place: int
+) -> Options:
     colour = f"var(--series-{place % MAX_SERIES + 1})"
     floor = 0.001 if measure.is_log else 0.0
-    points = [
-        [at, None if value is None else round(max(value, floor), 4)]
-        for at, value in line(history, series, measure)
-    ]
     return {
         "type": "line",
-        "name": series_name(series),
-        "data": points,
+        "name": name,
+        "data": [[at, None if v is None else round(max(v, floor), 4)] for at, v in points],
         "showSymbol": False,
         "animation": False,
         "lineStyle": {"width": 2, "color": colour},
         "itemStyle": {"color": colour},
         "emphasis": {"disabled": True},
+    }
+
+
+def _objective_series(series: Series) -> Options:
+    """A dashed line across; without a name, so that it stays out of legend and tooltip."""
+    return {
+        "type": "line",
+        "data": [],
         "markLine": {
             "silent": True,
             "symbol": "none",
             "animation": False,
-            "lineStyle": {"color": colour, "type": "dashed", "width": 1, "opacity": 0.8},
+            "lineStyle": {"color": _MUTED, "type": "dashed", "width": 1},
             "label": {
-                "position": "insideStartTop",
-                "formatter": f"objective {words.duration(series.objective_seconds)}",
+                "position": "insideEndTop",
+                "formatter": f"{series.feature}s: objective "
+                f"{words.duration(series.objective_seconds)}",
                 "color": _MUTED,
                 "fontFamily": _FONT,
+                "fontSize": 11,
             },
             "data": [{"yAxis": series.objective_seconds}],
         },
@@ -139,10 +175,10 @@ def _line_series(history: History, series: Series, measure: Measure, place: int)
 
 def table_over_time(history: History, measure: Measure) -> tuple[list[str], Rows]:
     """The same in a few rows: a column per series, each cell the worst of its time."""
-    found = chosen(history)
+    found = chosen(history, measure)
     lines = [line(history, series, measure) for series in found]
     if not lines or not lines[0]:
-        return [series_name(s) for s in found], []
+        return series_names(found, measure), []
     per_row = -(-len(lines[0]) // MAX_TABLE_ROWS)
     rows: Rows = []
     for start in range(0, len(lines[0]), per_row):
@@ -154,7 +190,7 @@ def table_over_time(history: History, measure: Measure) -> tuple[list[str], Rows
             values = [value for _at, value in points[start : start + per_row] if value is not None]
             row[f"s{place}"] = words.duration(max(values, default=None))
         rows.append(row)
-    return [series_name(s) for s in found], rows[::-1]
+    return series_names(found, measure), rows[::-1]
 
 
 def ages(versions: Iterable[CoverageOfVersion]) -> Options:

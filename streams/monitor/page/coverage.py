@@ -95,7 +95,9 @@ class Shares:
                         Text(f"{found.encoder} version {found.version}", "span", "share-name")
                         tag = Text("", "span", "badge badge-calm")
                         text = Text("", "span", "hint")
-                    bar = ui.linear_progress(found.share or 0.0, show_value=False, size="8px")
+                    bar = ui.linear_progress(
+                        found.share or 0.0, show_value=False, size="8px", color=None
+                    )
                     bar.props("instant-feedback rounded")
                 self._rows.append((bar, tag, text))
 

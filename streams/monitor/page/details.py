@@ -137,7 +137,7 @@ def canary_facts(found: Canary, now_ms: int) -> list[tuple[str, str]]:
         ("Sent", f"{found.num_sent:,} by {words.plural(found.num_users, 'user')}"),
         ("Read back", f"{found.num_read_back:,}, {found.num_lost:,} lost"),
         ("Last read back", words.ago(found.last_read_back_at, now_ms)),
-        *([("Says", found.problem)] if found.problem else []),
+        *([("Last problem", found.problem)] if found.problem else []),
     ]
 
 

@@ -163,6 +163,7 @@ class Table:
         if self._table.rows != found:
             self._table.rows = found
         set_prop(self._table, "hide-pagination", len(found) <= self._page_size)
+        set_prop(self._table, "hide-header", not found)
 
 
 def state_cell(state: State, word: str = "") -> str:

@@ -17,6 +17,7 @@ from streams.monitor.snapshot import Freshness, Objective, State
 
 RANGES = {900: "15 min", 3600: "1 h", 21_600: "6 h", 86_400: "1 day", 604_800: "1 week"}
 _QUANTILES = {charts.P50.name: charts.P50, charts.P99.name: charts.P99}
+_TOGGLE = "dense no-caps unelevated toggle-color=chosen toggle-text-color=chosen"
 _SINCE = {"event_time": "the event", "ingested_at": "its arrival at the broker"}
 # Burning faster than this uses up a month's budget in two days (SRE workbook, chapter 5).
 _FAST_BURN = 14.4
@@ -33,11 +34,11 @@ class FreshnessOverTime:
         panel = Panel("Freshness over time", "freshness", "From the event to the value that has it")
         with panel.tools:
             ranges = ui.toggle(RANGES, value=self._range, on_change=self._on_range)
-            ranges.props('dense no-caps unelevated aria-label="Time range" toggle-color=accent')
+            ranges.props(f'{_TOGGLE} aria-label="Time range"')
             quantiles = ui.toggle(
                 list(_QUANTILES), value=charts.P99.name, on_change=self._on_quantile
             )
-            quantiles.props('dense no-caps unelevated aria-label="Quantile" toggle-color=accent')
+            quantiles.props(f'{_TOGGLE} aria-label="Quantile"')
         with panel:
             self._problem = Problem()
             with box("two"):
@@ -101,7 +102,7 @@ _FRESHNESS_COLUMNS = (
 _BUDGET_COLUMNS = (
     ("what", "Objective", ""),
     ("good", "Met", "number"),
-    ("burn", "Budget burns at", ""),
+    ("burn", "Budget burns at", "wide"),
     ("state", "State", ""),
 )
 

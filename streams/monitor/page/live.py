@@ -107,7 +107,7 @@ class TopBar:
             with box("pulse").props("id=pulse") as self._pulse:
                 box("pulse-dot").props("aria-hidden=true")
                 self._updated = Text("connecting", "span").props("id=updated")
-            theme = ui.button(icon="brightness_auto").props("flat round dense id=theme")
+            theme = ui.button(icon="brightness_auto", color=None).props("flat round dense id=theme")
             theme.props('aria-label="Theme: follows the system"')
             theme.on("click", js_handler="() => window.headwater.nextTheme()")
 

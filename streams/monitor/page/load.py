@@ -39,7 +39,7 @@ class PartitionsPanel:
         self._problem.show(found.problem)
         self._panel.hint.text = (
             f"{words.plural(found.num_partitions, 'partition')} of both topics"
-            if len(found.worst) >= found.num_partitions
+            if not found.worst or len(found.worst) >= found.num_partitions
             else f"{len(found.worst):,} of {found.num_partitions:,} partitions in the table, "
             "worst first"
         )
@@ -113,13 +113,12 @@ _PARTITION_COLUMNS = (
 )
 _WORKER_COLUMNS = (
     ("state", "State", ""),
-    ("id", "Worker", ""),
+    ("id", "Worker", "wide"),
     ("partitions", "Partitions", "number"),
     ("rate", "Rate", "number"),
     ("lag", "Open", "number"),
     ("memory", "Memory", "number minor"),
     ("up", "Up", "number minor"),
-    ("detail", "Detail", "wide"),
 )
 _REASON_COLUMNS = (
     ("reason", "Reason", ""),
@@ -162,16 +161,16 @@ def partition_row(found: Partition) -> dict[str, Any]:
 def worker_row(found: Worker, now_ms: int) -> dict[str, Any]:
     """One process."""
     up = None if found.started_at is None else (now_ms - found.started_at) / 1000
+    name = f"{found.id} ({found.address})" if found.address else found.id
     return {
         "key": found.id,
         "state": state_cell(found.state),
-        "id": f"{found.id} ({found.address})" if found.address else found.id,
+        "id": "\n".join(filter(None, (name, words.short(found.detail)))),
         "partitions": words.number(found.num_partitions),
         "rate": words.rate(found.rate),
         "lag": words.number(found.lag_records),
         "memory": words.size(found.memory_bytes),
         "up": words.duration(None if up is None else float(round(up))),
-        "detail": words.short(found.detail),
     }
 
 

@@ -33,7 +33,9 @@ class LookupPanel:
             with box("lookup-form", "form").props("role=search") as form:
                 self._input = ui.input("User id").props("outlined dense clearable")
                 self._input.props(f"maxlength={MAX_USER_ID} autocomplete=off input-id=lookup-user")
-                ui.button("Look up", icon="search").props("type=submit unelevated no-caps")
+                ui.button("Look up", icon="search", color=None).props(
+                    "type=submit unelevated no-caps"
+                )
                 form.on("submit.prevent", self.look_up)
             self._status = Text("", "p", "hint").props("role=status")
             self._answer = box("lookup-answer")

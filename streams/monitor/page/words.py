@@ -39,8 +39,8 @@ def duration(seconds: float | None, unknown: str = DASH) -> str:
         return unknown
     if seconds < 0:
         return f"−{duration(-seconds)}"
-    if seconds == 0:
-        return "0 s"
+    if seconds < 60 and float(seconds).is_integer():
+        return f"{seconds:.0f} s"
     for limit, factor, digits, unit in (
         (0.00995, 1e3, 1, "ms"),
         (0.9995, 1e3, 0, "ms"),
@@ -94,11 +94,11 @@ def share(value: float | None, unknown: str = DASH) -> str:
     """A share 0..1 in per cent; never rounded up to 100 % or down to 0 %."""
     if value is None:
         return unknown
-    if value in (0.0, 1.0):
-        return f"{value:.0%}".replace("%", " %")
     if 0 < value < 0.0001:
         return "< 0.01 %"
     percent = value * 100
+    if abs(percent - round(percent)) < 1e-9:
+        return f"{percent:.0f} %"
     digits = 2 if percent < 1 or percent > 99 else 1
     text = f"{percent:.{digits}f}"
     return f"{'> 99.99' if text == '100.00' else text} %"
