@@ -61,6 +61,16 @@ class Answer(NamedTuple):
     times: list[list[int | None]]
 
 
+def outcomes_of(answer: Answer) -> dict[str, int]:
+    """How many of the entities had a value, none, or an old one."""
+    statuses = answer.statuses[0] if answer.statuses else []
+    return {
+        "found": statuses.count(PRESENT),
+        "absent": statuses.count(NOT_FOUND),
+        "expired": statuses.count(EXPIRED),
+    }
+
+
 def request_for(
     table: Any,
     view: SequenceView | RepresentationView | None,

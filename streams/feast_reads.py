@@ -18,6 +18,7 @@ from streams.feast_answers import (
 )
 from streams.feast_values import representation_values, sequence_values
 from streams.feature_row_store import stored_view, view_name
+from streams.reads import process_reads
 from streams.representations import RepresentationView, read_header
 from streams.sequences import Row, SequenceView
 from streams.stores import Stores
@@ -150,7 +151,8 @@ async def _representations(
     statuses: list[int] = []
     times: list[int | None] = []
     rows: list[dict[str, bytes]] = []
-    for blob in blobs:
+    found: list[tuple[str, int]] = []
+    for user_id, blob in zip(request.user_ids, blobs, strict=True):
         if blob is None:
             statuses.append(NOT_FOUND)
             times.append(None)
@@ -159,6 +161,8 @@ async def _representations(
         header = read_header(blob)
         # The view's ttl is how long a vector lives after it was encoded (as in the table).
         live = header[6] * 1_000 >= oldest
+        if live:
+            found.append((user_id, header[5]))
         statuses.append(PRESENT if live else EXPIRED)
         times.append(header[4] * 1_000)
         rows.append(
@@ -166,6 +170,7 @@ async def _representations(
             if live
             else {}
         )
+    process_reads().representations(view.encoder, version or "", found)
     return Answer(
         values=[[row.get(name, b"") for row in rows] for name in request.features],
         statuses=[statuses] * len(request.features),

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from streams.columns import SequenceColumns
 from streams.errors import ConfigError, HeadwaterError
+from streams.reads import process_reads
 from streams.representations import HEADER, RepresentationView, read_header
 from streams.sequences import Mark, Row, SequenceView
 from streams.settings import Settings
@@ -126,7 +127,9 @@ class OnlineFeatures:
         found, others = await asyncio.gather(
             self._sequences(stores, sequences, users, errors), asyncio.gather(*reads)
         )
-        return FeatureBatch(users, found, {made.view.name: made for made in others}, errors)
+        batch = FeatureBatch(users, found, {made.view.name: made for made in others}, errors)
+        _count(batch)
+        return batch
 
     async def forgotten_async(self, user_id: str) -> Mark | None:
         """The user's deletion mark; None if the user was never forgotten."""
@@ -224,6 +227,19 @@ class OnlineFeatures:
             elif blob is not None:
                 _fill(made, index, blob, oldest)
         return made
+
+
+def _count(batch: FeatureBatch) -> None:
+    reads = process_reads()
+    outcomes = {name: made.outcome for name, made in batch.sequences.items()}
+    outcomes |= {name: made.outcome for name, made in batch.representations.items()}
+    for name, outcome in outcomes.items():
+        counts = np.bincount(outcome, minlength=len(ReadOutcome))
+        reads.outcomes(name, {o.name.lower(): int(counts[o]) for o in ReadOutcome})
+    for made in batch.representations.values():
+        found = np.flatnonzero(made.outcome == ReadOutcome.FOUND)
+        seen = [(batch.user_ids[index], int(made.position[index])) for index in found]
+        reads.representations(made.view.encoder, made.version or "", seen)
 
 
 def _sort_in(rows: Sequence[Row], index: int, chunks: dict[str, list[list[bytes]]]) -> None:

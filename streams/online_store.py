@@ -28,13 +28,14 @@ from feast.protos.feast.types.Value_pb2 import Value as ValueProto
 from feast.repo_config import FeastConfigBaseModel, RepoConfig
 from pydantic import PositiveFloat, PositiveInt, PrivateAttr
 
-from streams.errors import StoreRejected, StoreUnavailable
+from streams.errors import HeadwaterError, StoreRejected, StoreUnavailable
 from streams.feast_answers import (
     Answer,
     ReadRow,
     Request,
     add_schema_version,
     entity_key_bytes,
+    outcomes_of,
     request_for,
     respond,
     rows_of,
@@ -42,6 +43,7 @@ from streams.feast_answers import (
 )
 from streams.feast_reads import Reading, read_answers
 from streams.feature_row_store import FeatureRow, purge, stored_view, view_name
+from streams.reads import process_reads, serving
 from streams.schema_store import create_schema
 from streams.settings import CassandraSettings, load_settings
 from streams.stores import StorePool, Stores, store_pool
@@ -219,7 +221,16 @@ class HeadwaterOnlineStore(OnlineStore):  # type: ignore[misc]
             config.registry.enable_online_feature_view_versioning,
         )
         timeout = self._settings(config).request_timeout_seconds
-        return await read_answers(self._stores(config), requests, reading, timeout)
+        reads = process_reads()
+        try:
+            answers = await read_answers(self._stores(config), requests, reading, timeout)
+        except HeadwaterError:
+            for request in requests:
+                reads.outcomes(request.table.name, {"failed": len(request.keys)})
+            raise
+        for request, answer in zip(requests, answers, strict=True):
+            reads.outcomes(request.table.name, outcomes_of(answer))
+        return answers
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -338,6 +349,7 @@ class HeadwaterOnlineStore(OnlineStore):  # type: ignore[misc]
         except StoreUnavailable as error:
             _log.warning("%s; requests fail until it is there", error)
         self._config = config
+        serving()
 
     async def close(self) -> None:
         """Called when a feature server ends: close its connections."""

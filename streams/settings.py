@@ -112,6 +112,8 @@ class EncoderWorkerSettings(Section, frozen=True, kw_only=True):
 class ServeSettings(Section, frozen=True, kw_only=True):
     host: Text = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 6566
+    metrics_host: Text = "127.0.0.1"
+    metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
 
 
 class MonitorSettings(Section, frozen=True, kw_only=True):

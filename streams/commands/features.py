@@ -16,6 +16,7 @@ from streams.commands.tables import console, plain_table
 from streams.errors import ConfigError
 from streams.kafka import create_topics
 from streams.online import FeatureBatch, OnlineFeatures, ReadOutcome, RepresentationBatch
+from streams.reads import when_serving
 from streams.representations import RepresentationView
 from streams.schema_store import create_schema
 from streams.sequences import Mark, SequenceView
@@ -28,6 +29,7 @@ from streams.views import (
     feature_store,
     serve_features,
 )
+from streams.workers.reading import expose_reads
 
 _SHOWN_EVENTS = 8
 
@@ -237,8 +239,17 @@ def serve(host: str | None, port: int | None) -> None:
     settings = load_settings()
     store = feature_store(settings)
     declared_views(store)  # a clear error now beats one per request
+    when_serving(lambda: _expose(settings))
     serve_features(
         store,
         settings.serve.host if host is None else host,
         settings.serve.port if port is None else port,
     )
+
+
+def _expose(settings: Settings) -> None:
+    """Show the reads to the monitor; serving goes on without that too."""
+    try:
+        expose_reads(settings, time.time)
+    except ConfigError as error:
+        click.echo(f"reads aren't shown to the monitor: {error}", err=True)
