@@ -25,13 +25,12 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from streams.errors import DeliveryFailed, HeadwaterError, InvalidRecord
 from streams.events import decode_record
 from streams.freshness import OpenRecord
+from streams.producer import PRODUCER_HEADER
 from streams.representations import RefreshRequest
 from streams.settings import KafkaSettings
 
 MAX_PEEKS = 64
 _POLL_SECONDS = 0.1
-# Who wrote a record, as far as its producer says so; EventProducer does on some.
-PRODUCER_HEADER = "producer"
 
 
 class GroupPartition(msgspec.Struct, frozen=True):
