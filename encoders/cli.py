@@ -1,0 +1,165 @@
+"""`headwater train` and `headwater export`: from events to a model that Triton serves."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+# Threads that wait asleep: on a busy machine spinning ones slow training down tenfold. Read when
+# torch is loaded, so it has to be said before.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import torch
+
+from encoders import training
+from encoders.checkpoint import check_output, write_checkpoint
+from encoders.config import EncoderConfig
+from encoders.data import EventTable, read_events
+from encoders.evaluation import RankingReport, evaluate_next_item
+from streams.errors import ConfigError
+
+_HEAD_WIDTH = 32
+# Evaluation and writing get the rest of the time that was given.
+_TRAINING_SHARE = 0.9
+
+
+@click.command(
+    epilog="Example:\n\n\b\n  headwater train --events events.parquet --out build/checkpoint"
+)
+@click.option(
+    "--events",
+    "events_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="Parquet (*.parquet) or JSON lines of events.",
+)
+@click.option(
+    "--out",
+    "out",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="Directory of the checkpoint; one that is there is replaced.",
+)
+@click.option("--seconds", type=click.FloatRange(min=1), default=60, show_default=True)
+@click.option("--epochs", type=click.IntRange(min=1), default=12, show_default=True)
+@click.option("--dimensions", type=click.IntRange(min=4), default=64, show_default=True)
+@click.option("--max-length", type=click.IntRange(min=2), default=128, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--holdout",
+    type=click.FloatRange(0, 0.9),
+    default=0.1,
+    show_default=True,
+    help="Newest share of the events that is kept out of training and measured on.",
+)
+def train(
+    events_file: Path,
+    out: Path,
+    seconds: float,
+    epochs: int,
+    dimensions: int,
+    max_length: int,
+    seed: int,
+    holdout: float,
+) -> None:
+    """Train the user encoder on a file of events and write a checkpoint.
+
+    Ends after the planned epochs or when the time is up, whichever comes first; the same seed
+    gives the same encoder on the same machine if it was the epochs.
+    """
+    config = _config(dimensions, max_length)
+    check_output(out)
+    console = Console(stderr=True)
+    options = training.TrainingOptions(seconds=seconds * _TRAINING_SHARE, epochs=epochs, seed=seed)
+    table = read_events(events_file)
+    cut = table.time_at(1 - holdout) if holdout else None
+    seen = table if cut is None else table.before(cut)
+    trained = _train(seen, config, options, console)
+    ranking = None
+    if cut is not None:
+        ranking = evaluate_next_item(trained.encoder, trained.catalogue, table, cut, seed=seed)
+    write_checkpoint(out, trained.encoder, _metrics(table, seen, trained, ranking, options))
+    _show(trained.report, ranking, out, console)
+
+
+def _config(dimensions: int, max_length: int) -> EncoderConfig:
+    try:
+        return EncoderConfig(
+            dimensions=dimensions,
+            max_length=max_length,
+            num_heads=max(1, dimensions // _HEAD_WIDTH),
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _train(
+    table: EventTable,
+    config: EncoderConfig,
+    options: training.TrainingOptions,
+    console: Console,
+) -> training.Trained:
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %  epoch {task.fields[epoch]}"),
+        TextColumn("loss {task.fields[loss]:.3f}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("training", total=1.0, epoch=0, loss=float("nan"))
+
+        def show(progress: training.Progress) -> None:
+            bar.update(task, completed=progress.share, epoch=progress.epoch, loss=progress.loss)
+
+        trained = training.train_encoder(table, config, options, time.monotonic, show)
+        bar.update(task, completed=1.0)
+    return trained
+
+
+def _metrics(
+    table: EventTable,
+    seen: EventTable,
+    trained: training.Trained,
+    ranking: RankingReport | None,
+    options: training.TrainingOptions,
+) -> dict[str, Any]:
+    measured = ranking is not None and ranking.questions > 0
+    return {
+        "events": len(table),
+        "training_events": len(seen),
+        "users": len(table.user_ids),
+        "items": len(trained.catalogue),
+        "options": dataclasses.asdict(options),
+        "training": dataclasses.asdict(trained.report),
+        "held_out": dataclasses.asdict(ranking) if ranking is not None and measured else None,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _show(
+    report: training.TrainingReport, ranking: RankingReport | None, out: Path, console: Console
+) -> None:
+    console.print(
+        f"{report.steps} steps, {report.epochs} epochs in {report.seconds:.1f} s "
+        f"(ended by {report.stopped_by}); checkpoint in {out}"
+    )
+    if ranking is None or not ranking.questions:
+        console.print("nothing held out to measure on")
+        return
+    title = f"next new item of {ranking.questions} held-out events"
+    table = Table("", f"recall@{ranking.k}", f"NDCG@{ranking.k}", title=title, box=None)
+    table.add_row("encoder", f"{ranking.recall:.3f}", f"{ranking.ndcg:.3f}")
+    table.add_row(
+        "popularity", f"{ranking.popularity_recall:.3f}", f"{ranking.popularity_ndcg:.3f}"
+    )
+    console.print(table)
