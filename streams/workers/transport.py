@@ -43,6 +43,8 @@ from streams.workers.offsets import Claim, PartitionLedger
 
 log = logging.getLogger(__name__)
 
+RecordMap = Mapping[Any, list[ConsumerRecord]]
+
 _GETMANY_SECONDS = 1.0
 _RETRY_SECONDS = 0.5
 # Faust resumes without our positions if this time is over; the wait has a bound of its own.
@@ -104,6 +106,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     loop unless it says otherwise."""
 
     _commit_task: asyncio.Task[Any] | None = None
+    _seeks = 0
 
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
         conf, settings = self.app.conf, self.app.settings
@@ -128,6 +131,17 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             retry_backoff_ms=200,
             **driver.credentials_to_aiokafka_auth(conf.broker_credentials, conf.ssl_context),
         )
+
+    async def _fetch_records(self, *args: Any, **kwargs: Any) -> RecordMap:  # in the thread
+        """What was fetched. A fetch that began before an assignment may end after the seek to the
+        committed offsets; it is undone, since nobody would take its records."""
+        seeks = self._seeks
+        records: RecordMap = await super()._fetch_records(*args, **kwargs)
+        if seeks == self._seeks:
+            return records
+        for tp, found in records.items():
+            self._ensure_consumer().seek(tp, found[0].offset)
+        return {}
 
     def wake(self) -> None:
         """Let a waiting fetch look again: a held partition was opened."""
@@ -220,6 +234,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
 
     async def _seek_all(self, positions: Mapping[TP, int]) -> None:  # in the thread
         consumer = self._ensure_consumer()
+        self._seeks += 1
         for tp, offset in positions.items():
             consumer.seek(TopicPartition(tp.topic, tp.partition), offset)
 
@@ -277,12 +292,12 @@ class BatchConsumer(driver.Consumer):  # type: ignore[misc]
                 self.held.add(tp)
             yield tp, self._batch_message(tp, RecordBatch(tp.topic, tp.partition, found, end))
 
-    async def _next_records(self, timeout: float) -> Mapping[Any, list[ConsumerRecord]]:
+    async def _next_records(self, timeout: float) -> RecordMap:
         if not self.flow_active:
             await self.wait(self.can_resume_flow)
             return {}
         if self._active_partitions - self.held:
-            records: Mapping[Any, list[ConsumerRecord]] = await self._getmany(
+            records: RecordMap = await self._getmany(
                 active_partitions=_OpenPartitions(self), timeout=timeout
             )
             return records

@@ -270,7 +270,7 @@ def test_killed_at_a_step_and_restarted_equals_recomputation(
     killed = platform.worker(
         HEADWATER_FAULT=f"kill:{step}:{number}", HEADWATER_SEQUENCE_WORKER__MAX_BATCH_RECORDS="100"
     )
-    assert killed.exit_code(60) == -signal.SIGKILL
+    assert killed.exit_code(60) == -signal.SIGKILL, killed.output()
     worker = platform.worker().wait_ready()
     platform.wait_caught_up()
     check_sequences(platform, list(records))
@@ -282,10 +282,11 @@ def test_killed_in_mid_stream_again_and_again(platform: Platform) -> None:
     records = with_copies(make_events(12_000, users=60, seed=7), 0.1, seed=8)
     chance = random.Random(9)
     produce(platform.settings, records[:6_000])
+    rest = records[6_000:]
     for kill in range(4):
         goal = platform.committed() + 1_000
         worker = platform.worker(HEADWATER_SEQUENCE_WORKER__MAX_BATCH_RECORDS="200")
-        produce(platform.settings, records[6_000 + kill * 1_500 : 7_500 + kill * 1_500])
+        produce(platform.settings, rest[kill::4])
         wait_until(lambda goal=goal: platform.committed() >= goal, 60, "some progress")  # type: ignore[misc]
         time.sleep(chance.random() * 0.2)  # the moment is to be arbitrary
         worker.kill()
