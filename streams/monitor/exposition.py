@@ -6,6 +6,7 @@ the monitor reads every worker every two seconds.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from streams.metrics import BOUNDS, CATALOGUE
 
 Key = tuple[str, tuple[str, ...]]  # metric, label values in the catalogue's order
 
-_LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$")
+_SERIES = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?$")
 _LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)",?')
 _ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
 _ESCAPE = re.compile(r"\\[\\\"n]")
@@ -37,7 +38,7 @@ class Exposed(NamedTuple):
 def parse(text: str) -> Exposed:
     """Raises ValueError for what isn't Prometheus' text format, or has other buckets than ours."""
     exposed = Exposed({}, {}, {}, {}, {})
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if line.startswith("headwater_"):
             _take(line, exposed)
         elif line.startswith("process_"):
@@ -62,32 +63,45 @@ _BY_NAME = {
 
 
 def _take(line: str, exposed: Exposed) -> None:
-    found = _LINE.match(line)
+    series, _, number = line.rpartition(" ")
+    known = _understood(series)
+    if known is None:
+        return
+    kind, key, place = known
+    value = float(number)
+    if kind == "bucket":
+        counts = exposed.histograms.get(key)
+        if counts is None:
+            counts = exposed.histograms[key] = np.zeros(len(BOUNDS) + 1, np.int64)
+        counts[place] = int(value)
+    elif kind == "counter":
+        exposed.counters[key] = value
+    elif kind == "gauge":
+        exposed.gauges[key] = value
+    else:
+        exposed.sums[key] = value
+
+
+# The same series come again with every reading.
+@functools.lru_cache(maxsize=100_000)
+def _understood(series: str) -> tuple[str, Key, int] | None:
+    """(kind, key, bucket) of a series; None for what isn't ours or isn't needed, such as a newer
+    worker's metric or a histogram's count."""
+    found = _SERIES.match(series)
     if found is None:
-        raise ValueError(f"not Prometheus' text format: {line[:80]!r}")
+        raise ValueError(f"not Prometheus' text format: {series[:80]!r}")
     known = _BY_NAME.get(found[1])
     if known is None:
-        return  # a newer worker's metric, a histogram's count, or a counter's creation time
+        return None
     name, kind, wanted = known
-    labels = {key: _unescaped(value) for key, value in _LABEL.findall(found[2] or "")}
+    labels = {label: _unescaped(value) for label, value in _LABEL.findall(found[2] or "")}
     key = (name, tuple(labels.get(label, "") for label in wanted))
-    value = float(found[3])
-    if kind == "bucket":
-        _take_bucket(exposed, key, labels.get("le", ""), value)
-    else:
-        {"counter": exposed.counters, "gauge": exposed.gauges, "sum": exposed.sums}[kind][key] = (
-            value
-        )
-
-
-def _take_bucket(exposed: Exposed, key: Key, bound: str, value: float) -> None:
-    place = _BOUND_OF.get(bound)
+    if kind != "bucket":
+        return kind, key, 0
+    place = _BOUND_OF.get(labels.get("le", ""))
     if place is None:
-        raise ValueError(f"{key[0]} has a bucket {bound!r} that this version doesn't know")
-    counts = exposed.histograms.get(key)
-    if counts is None:
-        counts = exposed.histograms[key] = np.zeros(len(BOUNDS) + 1, np.int64)
-    counts[place] = int(value)
+        raise ValueError(f"{name} has a bucket {labels.get('le')!r} that isn't known here")
+    return kind, key, place
 
 
 def _unescaped(text: str) -> str:
