@@ -27,6 +27,23 @@ from streams.errors import ConfigError, DeliveryFailed, HeadwaterError
 from streams.settings import KafkaSettings
 
 REQUEST_SECONDS = 10.0
+# Nobody is there, or who is there has only just come up or moved; the same request may succeed.
+_UNANSWERED = frozenset(
+    (
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REQUEST_TIMED_OUT,
+    )
+)
 # A dead letter is the whole record, plus headers that say what was wrong and where it lay.
 DEAD_LETTER_ROOM = 64 * 1024
 MAX_DETAIL = 2_000
@@ -238,15 +255,12 @@ def _alter_offsets(
 
 @contextmanager
 def _answered(settings: KafkaSettings) -> Iterator[None]:
-    """Turn "nobody answered" into DeliveryFailed; other errors of the broker pass."""
+    """Turn "nobody answered", also "ask again later", into DeliveryFailed; other errors of the
+    broker pass."""
     try:
         yield
     except KafkaException as error:
-        if error.args[0].code() in (
-            KafkaError._TIMED_OUT,
-            KafkaError._TRANSPORT,
-            KafkaError._ALL_BROKERS_DOWN,
-        ):
+        if error.args[0].code() in _UNANSWERED:
             raise DeliveryFailed(
                 f"no Kafka broker answers at {settings.bootstrap_servers}; "
                 "is it up (`headwater status`)?"
