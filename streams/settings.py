@@ -69,6 +69,8 @@ class TritonSettings(Section, frozen=True, kw_only=True):
     metrics_url: Text = "http://127.0.0.1:8002/metrics"
     model_repository: str = ""
     request_timeout_seconds: PositiveFloat = 10.0
+    load_timeout_seconds: PositiveFloat = 120.0
+    max_requests_in_flight: Positive = 4
 
 
 class ProducerSettings(Section, frozen=True, kw_only=True):
