@@ -16,7 +16,12 @@ from tritonclient.grpc.aio import InferenceServerClient
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from streams.encoder_input import EncoderInput
-from streams.errors import EncoderRejected, EncoderUnavailable, HeadwaterError
+from streams.errors import (
+    EncoderMismatch,
+    EncoderRejected,
+    EncoderUnavailable,
+    HeadwaterError,
+)
 from streams.settings import TritonSettings
 
 OUTPUT = "representation"
@@ -50,7 +55,7 @@ class EncoderClient:
         """Encode B sequences by one version.
 
         Raises EncoderUnavailable if nobody answers or the version isn't loaded, EncoderRejected if
-        the request is refused or the answer hasn't (B, `dimensions`) numbers.
+        the request is refused, EncoderMismatch if the answer hasn't (B, `dimensions`) numbers.
         """
         async with self._slots:
             answer = await self._call(
@@ -66,8 +71,9 @@ class EncoderClient:
         expected = (batch.num_sequences, dimensions)
         if vectors is None or vectors.shape != expected or vectors.dtype != np.float32:
             found = "nothing" if vectors is None else f"{vectors.dtype} {vectors.shape}"
-            raise EncoderRejected(
-                f"version {version} of {encoder} answered {found}; float32 {expected} is declared"
+            raise EncoderMismatch(
+                f"version {version} of {encoder} answered {found}; float32 {expected} is declared: "
+                "activate another version, or change the view"
             )
         usable = np.isfinite(vectors).all(axis=1)
         usable &= np.linalg.norm(np.where(usable[:, None], vectors, 0), axis=1) > _SMALLEST_NORM

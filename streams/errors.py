@@ -58,6 +58,10 @@ class EncoderRejected(HeadwaterError):
     """The encoder refused the request, or returned vectors that must not be stored."""
 
 
+class EncoderMismatch(EncoderRejected):
+    """The encoder's answers have another shape than the view declares, whatever is asked."""
+
+
 class RecordTooLarge(HeadwaterError):
     """The record is larger than the topic takes."""
 
