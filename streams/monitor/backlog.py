@@ -137,7 +137,11 @@ def _partition(
     waiting = age_seconds(now, own[0].queued_at) if own else (None if found.lag else 0.0)
     if not found.lag:
         state = State.IDLE
-    elif movements.still_for(reading.group, found.partition, now) > stall_seconds:
+    elif (
+        movements.still_for(reading.group, found.partition, now) > stall_seconds
+        # After a pause of the monitor itself, a record may be new though nothing moved.
+        and (waiting is None or waiting > stall_seconds)
+    ):
         state = State.DOWN
     elif waiting is None:
         state = State.UNKNOWN
