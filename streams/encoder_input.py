@@ -63,7 +63,12 @@ class EncoderInput(NamedTuple):
         """The sequences `first:end`."""
         low, high = int(self.offsets[first]), int(self.offsets[end])
         return EncoderInput(
-            self.offsets[first : end + 1] - low, *(column[low:high] for column in self[1:])
+            self.offsets[first : end + 1] - low,
+            self.item_hash[low:high],
+            self.event_type_hash[low:high],
+            self.surface_hash[low:high],
+            self.event_time_ms[low:high],
+            self.value[low:high],
         )
 
     def split(self, max_sequences: int, max_events: int) -> Iterator[tuple[int, int]]:
