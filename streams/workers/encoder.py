@@ -287,7 +287,8 @@ class EncoderWorker:
                 await self._encode(lane, job, batch.part(middle, end)),
             ]
             return Encoded(*(np.concatenate(parts) for parts in zip(*halves, strict=True)))
-        self._report.request_done(view.encoder, batch.num_events, self._now() - began)
+        seconds = self._now() - began
+        self._report.request_done(view.encoder, job.version, batch.num_events, seconds)
         return encoded
 
     async def _write(
