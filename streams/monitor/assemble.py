@@ -115,9 +115,9 @@ def headline(
     if blind:
         text = f"Can't tell whether everything is fresh: {blind[0].label}, {blind[0].detail}"
         return Headline(state=State.UNKNOWN, text=text, box=blind[0].id)
-    if all(one.state is State.IDLE for one in stale):
-        text = "Everything is reflected. "
-        return Headline(state=State.IDLE, text=text + "No event is waiting.")
+    if all(one.state is State.IDLE for one in stale) and not any(one.count for one in fresh):
+        text = "No events. Everything that arrived is reflected."
+        return Headline(state=State.IDLE, text=text)
     return Headline(state=State.OK, text=_fresh_text(fresh))
 
 
@@ -149,7 +149,7 @@ def _fresh_text(fresh: Sequence[Freshness]) -> str:
         if one.since == "ingested_at" and not one.version and one.p99_seconds is not None
     ]
     if not parts:
-        return "Fresh. No event was measured in the last minute."
+        return "Fresh. No event was measured yet."
     return f"Fresh: {', '.join(parts)} at the 99th percentile"
 
 
