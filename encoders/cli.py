@@ -20,15 +20,21 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 
 from encoders import training
-from encoders.checkpoint import check_output, write_checkpoint
+from encoders.checkpoint import check_output, read_checkpoint, write_checkpoint
 from encoders.config import EncoderConfig
 from encoders.data import EventTable, read_events
 from encoders.evaluation import RankingReport, evaluate_next_item
+from encoders.export import Exported, ServingOptions, export_version
+from encoders.parity import check_parity, parity_cases
+from encoders.triton import TritonRepository
 from streams.errors import ConfigError
+from streams.settings import load_settings
 
 _HEAD_WIDTH = 32
 # Evaluation and writing get the rest of the time that was given.
 _TRAINING_SHARE = 0.9
+# Sequences per request when a loaded version is tried.
+_TRIED_SIZES = (1, 8, 64, 128)
 
 
 @click.command(
@@ -163,3 +169,77 @@ def _show(
         "popularity", f"{ranking.popularity_recall:.3f}", f"{ranking.popularity_ndcg:.3f}"
     )
     console.print(table)
+
+
+@click.command(
+    epilog="Example:\n\n\b\n  headwater export --checkpoint build/checkpoint --version 1 --load"
+)
+@click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="Directory that `headwater train` wrote.",
+)
+@click.option(
+    "--version",
+    type=click.IntRange(min=1),
+    required=True,
+    help="A new number; what exists is never changed.",
+)
+@click.option("--encoder", default="user_encoder", show_default=True, help="The model's name.")
+@click.option("--load", is_flag=True, help="Have Triton load it, wait until it serves, and try it.")
+@click.option(
+    "--model-repository",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Default: the running stack's.",
+)
+@click.option("--max-tokens", type=click.IntRange(min=1), default=32_768, show_default=True)
+@click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option(
+    "--execution-env",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Virtual environment with torch, for a Triton whose own Python has none.",
+)
+def export(
+    checkpoint: Path,
+    version: int,
+    encoder: str,
+    load: bool,
+    model_repository: Path | None,
+    max_tokens: int,
+    threads: int,
+    execution_env: Path | None,
+) -> None:
+    """Publish a checkpoint as a version of the encoder in Triton's model repository.
+
+    The exported files must give the checkpoint's vectors before they appear there; with --load,
+    Triton must give them too.
+    """
+    settings = load_settings()
+    repository = model_repository or settings.model_repository_path
+    options = ServingOptions(max_tokens=max_tokens, threads=threads, environment=execution_env)
+    exported = export_version(checkpoint, repository, encoder, version, options)
+    click.echo(
+        f"{encoder} version {version} is in {exported.directory}; "
+        f"largest difference from the checkpoint {exported.difference:.1e}"
+    )
+    for note in exported.notes:
+        click.echo(note, err=True)
+    if load:
+        url = settings.triton.http_url
+        difference = _load(
+            exported, checkpoint, options, TritonRepository(url, time.monotonic, time.sleep)
+        )
+        click.echo(
+            f"Triton at {url} serves it; largest difference from the checkpoint {difference:.1e}"
+        )
+
+
+def _load(
+    exported: Exported, checkpoint: Path, options: ServingOptions, triton: TritonRepository
+) -> float:
+    triton.load(exported.encoder)
+    triton.wait_ready(exported.encoder, exported.version)
+    cases = parity_cases(read_checkpoint(checkpoint), options.max_tokens, sizes=_TRIED_SIZES)
+    answers = [triton.encode(exported.encoder, exported.version, case.request) for case in cases]
+    return check_parity(cases, answers, "Triton")

@@ -37,7 +37,7 @@ class JaggedBatch:
     value_N: Tensor  # (N,) float32, NaN where there is none
     offsets_B1: Tensor  # (B + 1,) int64, from 0 to N
 
-    def check(self, max_tokens: int | None = None) -> None:
+    def check(self, max_tokens: int | None = None, max_length: int | None = None) -> None:
         """Raises ValueError with what is wrong; what passes can be encoded."""
         num_tokens, offsets_B1 = len(self.item_hash_N), self.offsets_B1
         for field in fields(self)[:5]:
@@ -45,20 +45,20 @@ class JaggedBatch:
                 shape = tuple(column.shape)
                 raise ValueError(f"{field.name[:-2]} has shape {shape}; expected ({num_tokens},)")
         if offsets_B1.ndim != 1 or len(offsets_B1) < 2:
-            raise ValueError(
-                "offsets must hold one more number than there are sequences (1 or more)"
-            )
+            raise ValueError("offsets must hold one number more than there are sequences")
         if int(offsets_B1[0]) != 0 or int(offsets_B1[-1]) != num_tokens:
-            ends = f"{int(offsets_B1[0])} to {int(offsets_B1[-1])}"
-            raise ValueError(
-                f"offsets must go from 0 to {num_tokens}, the number of tokens, not {ends}"
-            )
-        if bool((empty_B := offsets_B1.diff() < 1).any()):
-            row = int(empty_B.nonzero()[0])
-            raise ValueError(f"sequence {row} is empty or its offsets decrease; leave it out")
+            found = f"{int(offsets_B1[0])} to {int(offsets_B1[-1])}"
+            raise ValueError(f"offsets must go from 0 to {num_tokens} (all tokens), not {found}")
         if max_tokens is not None and num_tokens > max_tokens:
+            raise ValueError(f"{num_tokens} tokens; at most {max_tokens} at once, send less")
+        lengths_B = offsets_B1.diff()
+        if int(lengths_B.min()) < 1:
+            row = int(lengths_B.argmin())
+            raise ValueError(f"sequence {row} is empty or its offsets decrease; leave it out")
+        if max_length is not None and int(lengths_B.max()) > max_length:
+            row, length = int(lengths_B.argmax()), int(lengths_B.max())
             raise ValueError(
-                f"{num_tokens} tokens; at most {max_tokens} at once, send fewer sequences"
+                f"sequence {row} has {length} events; keep the newest {max_length} at most"
             )
 
     def to(self, device: torch.device) -> JaggedBatch:

@@ -145,7 +145,7 @@ def test_bfloat16_is_close(encoder: UserEncoder, make_batch: MakeBatch) -> None:
         ({"offsets_B1": torch.tensor([0, 4, 2, 5])}, "sequence 1 is empty or its offsets decrease"),
         ({"offsets_B1": torch.tensor([1, 2, 5])}, "offsets must go from 0 to 5"),
         ({"offsets_B1": torch.tensor([0, 2, 4])}, "offsets must go from 0 to 5"),
-        ({"offsets_B1": torch.tensor([0])}, "one more number than there are sequences"),
+        ({"offsets_B1": torch.tensor([0])}, "one number more than there are sequences"),
         ({"value_N": torch.zeros(4)}, r"value has shape \(4,\); expected \(5,\)"),
         ({"item_hash_N": torch.zeros(4, dtype=torch.int64)}, r"expected \(4,\)"),
     ],
@@ -161,6 +161,12 @@ def test_too_many_tokens_are_told(make_batch: MakeBatch) -> None:
     make_batch([4, 4]).check(max_tokens=8)
     with pytest.raises(ValueError, match="8 tokens; at most 7 at once"):
         make_batch([4, 4]).check(max_tokens=7)
+
+
+def test_too_long_sequences_are_told(make_batch: MakeBatch) -> None:
+    make_batch([1, 9]).check(max_length=9)
+    with pytest.raises(ValueError, match="sequence 1 has 9 events; keep the newest 8"):
+        make_batch([1, 9]).check(max_length=8)
 
 
 def test_saved_weights_give_the_same_vectors(
