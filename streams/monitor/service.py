@@ -243,7 +243,8 @@ async def serve_app(
     working = None if work is None else asyncio.create_task(work)
     tasks = {serving} | ({working} if working is not None else set())
     try:
-        with announced(settings, url):
+        # Made-up values are for the page alone: no command is to take them for real ones.
+        with contextlib.nullcontext() if work is None else announced(settings, url):
             on_ready(url)
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -26,7 +26,7 @@ _TEXT, _MUTED, _GRID = "var(--text)", "var(--muted)", "var(--hairline)"
 _FONT = "Roboto, system-ui, sans-serif"
 # JavaScript: seconds as in words.duration, short enough for an axis.
 _SECONDS = (
-    "v => v == null ? '–' : v >= 3600 ? +(v / 3600).toPrecision(3) + ' h'"
+    "v => v == null ? '–' : v === 0 ? '0' : v >= 3600 ? +(v / 3600).toPrecision(3) + ' h'"
     " : v >= 120 ? +(v / 60).toPrecision(3) + ' min' : v >= 1 ? +v.toPrecision(3) + ' s'"
     " : +(v * 1000).toPrecision(3) + ' ms'"
 )

@@ -132,7 +132,9 @@ def budget_row(found: Objective) -> dict[str, str]:
     """How fast an objective's error budget burns, over several windows."""
     known = [rate for _window, rate in found.burn_rates if rate is not None]
     burn = " · ".join(
-        f"{words.duration(window)}: {'?' if rate is None else f'{rate:.3g}×'}"
+        f"{words.duration(window)}: {'?' if rate is None else f'{rate:.3g}×'}".replace(
+            " ", "\u00a0"
+        )
         for window, rate in found.burn_rates
     )
     worst = max(known, default=None)

@@ -45,7 +45,7 @@ class LivePage:
         self._now = now
         self._shown: tuple[int, bool] | None = None
         self._bar = TopBar()
-        with box("page", "main") as main:
+        with box("page") as main:
             if note:
                 with box("note", "p"):
                     icon("science")
@@ -96,7 +96,7 @@ class TopBar:
     """The name, the verdict's word, links to the sections, how recent it is, light or dark."""
 
     def __init__(self) -> None:
-        with box("topbar", "header"), box("topbar-inner"):
+        with ui.header(wrap=False).classes("topbar"), box("topbar-inner"):
             with box("brand"):
                 icon("water", "brand-icon")
                 Text("Headwater")

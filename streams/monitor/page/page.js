@@ -44,6 +44,21 @@ window.headwater = (() => {
     return new Date(ms).toLocaleTimeString([], { hour12: false });
   }
 
+  // A table that is wider than its place is scrolled by the arrow keys, too.
+  function reachTables() {
+    for (const part of document.querySelectorAll(".q-table__middle")) {
+      const isWide = part.scrollWidth > part.clientWidth + 1;
+      if (isWide === part.hasAttribute("tabindex")) continue;
+      if (!isWide) {
+        for (const name of ["tabindex", "role", "aria-label"]) part.removeAttribute(name);
+        continue;
+      }
+      part.setAttribute("tabindex", "0");
+      part.setAttribute("role", "group");
+      part.setAttribute("aria-label", part.closest("[aria-label]")?.getAttribute("aria-label") ?? "");
+    }
+  }
+
   function check() {
     const pulse = document.getElementById("pulse");
     if (!pulse) return;
@@ -70,6 +85,7 @@ window.headwater = (() => {
 
   document.addEventListener("DOMContentLoaded", () => {
     setInterval(check, 500);
+    setInterval(reachTables, 1000);
     const ready = setInterval(() => {
       if (!document.getElementById("theme") || !window.Quasar) return;
       clearInterval(ready);
