@@ -365,7 +365,7 @@ def list_dead_letters(settings: KafkaSettings, limit: int) -> list[DeadLetter]:
     """The newest `limit` dead letters, newest first."""
     topic = settings.dead_letters_topic
     found: list[DeadLetter] = []
-    for bounds in _bounds(settings, topic):
+    for bounds in topic_bounds(settings, topic):
         first = max(bounds.start, bounds.end - limit)
         found += read_dead_letters(settings, bounds.partition, first, bounds.end)
     found.sort(key=lambda letter: (letter.failed_at, letter.partition, letter.offset), reverse=True)
@@ -374,7 +374,7 @@ def list_dead_letters(settings: KafkaSettings, limit: int) -> list[DeadLetter]:
 
 def show_dead_letter(settings: KafkaSettings, partition: int, offset: int) -> DeadLetter:
     """One dead letter by its coordinates. Raises ConfigError if there is none."""
-    for bounds in _bounds(settings, settings.dead_letters_topic):
+    for bounds in topic_bounds(settings, settings.dead_letters_topic):
         if bounds.partition == partition and bounds.start <= offset < bounds.end:
             for letter in read_dead_letters(settings, partition, offset, offset + 1):
                 return letter
@@ -385,19 +385,19 @@ def show_dead_letter(settings: KafkaSettings, partition: int, offset: int) -> De
 
 def all_dead_letters(settings: KafkaSettings) -> Iterator[DeadLetter]:
     """Every dead letter that exists now, oldest first per partition."""
-    for bounds in _bounds(settings, settings.dead_letters_topic):
+    for bounds in topic_bounds(settings, settings.dead_letters_topic):
         yield from read_dead_letters(settings, bounds.partition, bounds.start, bounds.end)
 
 
 def count_dead_letters(settings: KafkaSettings) -> int:
     """How many dead letters are kept."""
-    return sum(b.end - b.start for b in _bounds(settings, settings.dead_letters_topic))
+    return sum(b.end - b.start for b in topic_bounds(settings, settings.dead_letters_topic))
 
 
 def purge_dead_letters(settings: KafkaSettings) -> int:
     """Delete every dead letter that exists now; answers their number."""
     topic = settings.dead_letters_topic
-    bounds = _bounds(settings, topic)
+    bounds = topic_bounds(settings, topic)
     ends = [TopicPartition(topic, b.partition, b.end) for b in bounds if b.end > b.start]
     if ends:
         admin = admin_client(settings)
@@ -430,7 +430,8 @@ def replay_dead_letters(
     return sent
 
 
-def _bounds(settings: KafkaSettings, topic: str) -> list[PartitionOffsets]:
+def topic_bounds(settings: KafkaSettings, topic: str) -> list[PartitionOffsets]:
+    """Where each partition of a topic starts and ends now; nobody's `committed`."""
     admin = admin_client(settings)
     count = topic_identity(settings, topic).partitions
     partitions = [TopicPartition(topic, number) for number in range(count)]

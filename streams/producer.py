@@ -8,13 +8,14 @@ the caller wait, and what the broker doesn't take surfaces as an error.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -36,8 +37,8 @@ _SIGNATURE_ROOM = 512
 
 Headers = list[tuple[str, bytes]] | None
 Wait = Literal["delivered", "readable"] | None
-# Tells whether an event, delivered at (partition, offset), can be read from its sequences.
-IsReadable = Callable[[Event | Forget, int, int], Awaitable[bool]]
+# Tells whether an event can be read from its sequences by now.
+IsReadable = Callable[[Event | Forget], Awaitable[bool]]
 
 
 class OutgoingRecord(NamedTuple):
@@ -194,11 +195,13 @@ class EventProducer:
     """
 
     def __init__(self, settings: Settings, *, is_readable: IsReadable | None = None) -> None:
+        """`is_readable` is asked for `wait="readable"`; the default asks the store."""
         self._settings = settings
         self._topic = settings.kafka.events_topic
         self._max_bytes = settings.kafka.max_record_bytes
         self._max_in_flight = settings.producer.max_in_flight
         self._is_readable = is_readable
+        self._own_readable: Any = None
         self._connection = _Connection(settings, "headwater-producer")
         name = f"{socket.gethostname()}-{os.getpid()}"
         self._signature = [(PRODUCER_HEADER, name.encode("utf-8", "replace"))]
@@ -223,8 +226,8 @@ class EventProducer:
         DeliveryFailed, TimeoutError.
         """
         delivered = await self._send(event.user_id.encode(), encode_record(event), wait is not None)
-        if wait == "readable" and delivered is not None:
-            await self._wait_readable(event, delivered, timeout)
+        if wait == "readable":
+            await self._wait_readable(event, timeout)
         return delivered
 
     async def send_raw(
@@ -264,15 +267,15 @@ class EventProducer:
         await asyncio.to_thread(self._flush)
         self._raise_failure()
 
-    async def _wait_readable(
-        self, event: Event | Forget, delivered: Delivered, timeout: float
-    ) -> None:
+    async def _wait_readable(self, event: Event | Forget, timeout: float) -> None:
         if self._is_readable is None:
-            raise ValueError('wait="readable" needs an EventProducer with is_readable')
+            # By name: it brings Feast and Cassandra's driver, seconds that no other producer needs.
+            module = importlib.import_module("streams.readable")
+            self._own_readable = self._is_readable = module.Readable(self._settings)
         pause = 0.005
         try:
             async with asyncio.timeout(timeout):
-                while not await self._is_readable(event, *delivered):
+                while not await self._is_readable(event):
                     await asyncio.sleep(pause)
                     pause = min(pause * 1.5, 0.25)
         except TimeoutError:
@@ -291,6 +294,8 @@ class EventProducer:
         trace: TracebackType | None,
     ) -> None:
         missing = await asyncio.to_thread(self._close)
+        if self._own_readable is not None:
+            await self._own_readable.close()
         self._after_close(missing, error)
 
     # -- blocking ------------------------------------------------------------------------------

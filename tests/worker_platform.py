@@ -28,6 +28,7 @@ from infra.local.stack import LocalStack
 from streams import kafka
 from streams.cassandra import Session
 from streams.chunks import StoredEvent
+from streams.errors import StoreUnavailable
 from streams.events import Event, Forget
 from streams.representations import RefreshRequest
 from streams.schema_store import create_schema, drop_keyspace
@@ -203,7 +204,7 @@ class Platform:
         topic = self.settings.kafka.refresh_topic
         return [
             RefreshRequest.decode(message.value())
-            for bounds in kafka.group_offsets(self.settings.kafka, "nobody", topic)
+            for bounds in kafka.topic_bounds(self.settings.kafka, topic)
             for message in kafka.read_range(
                 self.settings.kafka, topic, bounds.partition, bounds.start, bounds.end
             )
@@ -262,6 +263,15 @@ def applied_registry(
     return settings.registry_path, apply_repo(settings)
 
 
+def _has_schema(settings: CassandraSettings) -> bool:
+    """A schema change on a busy machine may take longer than the driver waits."""
+    try:
+        create_schema(settings)
+    except StoreUnavailable:
+        return False
+    return True
+
+
 @pytest.fixture
 def platform(
     lazy_stack: LocalStack,
@@ -292,7 +302,7 @@ def platform(
         "HEADWATER_ENCODER_WORKER__GROUP": f"{name}-encoder",
     }
     made = Platform(home, environ, views)
-    create_schema(made.settings.cassandra)
+    wait_until(lambda: _has_schema(made.settings.cassandra), 90, "the keyspace is created")
     kafka.create_topics(made.settings.kafka)
     try:
         yield made
