@@ -53,6 +53,17 @@ def read_checkpoint(directory: Path) -> UserEncoder:
         raise ConfigError(f"the checkpoint in {directory} can't be read: {error}") from error
 
 
+def read_metrics(directory: Path) -> dict[str, Any]:
+    """What training measured, empty if that isn't known."""
+    try:
+        metrics = json.loads((directory / METRICS_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{directory / METRICS_FILE} can't be read: {error}") from error
+    return metrics if isinstance(metrics, dict) else {}
+
+
 @contextmanager
 def draft_beside(target: Path) -> Iterator[Path]:
     """A new directory on the same disk; rename it to `target`, or it is deleted at the end."""

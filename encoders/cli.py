@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
 import time
@@ -20,21 +21,18 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 
 from encoders import training
-from encoders.checkpoint import check_output, read_checkpoint, write_checkpoint
+from encoders.checkpoint import check_output, write_checkpoint
 from encoders.config import EncoderConfig
 from encoders.data import EventTable, read_events
 from encoders.evaluation import RankingReport, evaluate_next_item
-from encoders.export import Exported, ServingOptions, export_version
-from encoders.parity import check_parity, parity_cases
-from encoders.triton import TritonRepository
+from encoders.export import ServingOptions, export_version, holds_checkpoint
+from encoders.serving import Publication, take_into_service
 from streams.errors import ConfigError
 from streams.settings import load_settings
 
 _HEAD_WIDTH = 32
 # Evaluation and writing get the rest of the time that was given.
 _TRAINING_SHARE = 0.9
-# Sequences per request when a loaded version is tried.
-_TRIED_SIZES = (1, 8, 64, 128)
 
 
 @click.command(
@@ -172,7 +170,8 @@ def _show(
 
 
 @click.command(
-    epilog="Example:\n\n\b\n  headwater export --checkpoint build/checkpoint --version 1 --load"
+    epilog="Example:\n\n\b\n  headwater export --checkpoint build/checkpoint --version 1 --load "
+    "--activate"
 )
 @click.option(
     "--checkpoint",
@@ -187,7 +186,12 @@ def _show(
     help="A new number; what exists is never changed.",
 )
 @click.option("--encoder", default="user_encoder", show_default=True, help="The model's name.")
-@click.option("--load", is_flag=True, help="Have Triton load it, wait until it serves, and try it.")
+@click.option(
+    "--load",
+    is_flag=True,
+    help="Have Triton load it, wait until it serves, try it, and list it in `headwater versions`.",
+)
+@click.option("--activate", is_flag=True, help="With --load: workers write and readers read it.")
 @click.option(
     "--model-repository",
     type=click.Path(path_type=Path, file_okay=False),
@@ -205,6 +209,7 @@ def export(
     version: int,
     encoder: str,
     load: bool,
+    activate: bool,
     model_repository: Path | None,
     max_tokens: int,
     threads: int,
@@ -213,33 +218,28 @@ def export(
     """Publish a checkpoint as a version of the encoder in Triton's model repository.
 
     The exported files must give the checkpoint's vectors before they appear there; with --load,
-    Triton must give them too.
+    Triton must give them too. Again with --load, it goes on where it was interrupted.
     """
+    if activate and not load:
+        raise click.UsageError("--activate needs --load")
     settings = load_settings()
     repository = model_repository or settings.model_repository_path
     options = ServingOptions(max_tokens=max_tokens, threads=threads, environment=execution_env)
-    exported = export_version(checkpoint, repository, encoder, version, options)
-    click.echo(
-        f"{encoder} version {version} is in {exported.directory}; "
-        f"largest difference from the checkpoint {exported.difference:.1e}"
-    )
-    for note in exported.notes:
-        click.echo(note, err=True)
-    if load:
-        url = settings.triton.http_url
-        difference = _load(
-            exported, checkpoint, options, TritonRepository(url, time.monotonic, time.sleep)
-        )
+    if load and holds_checkpoint(checkpoint, repository, encoder, version):
+        click.echo(f"{encoder} version {version} is in {repository} already")
+    else:
+        exported = export_version(checkpoint, repository, encoder, version, options)
         click.echo(
-            f"Triton at {url} serves it; largest difference from the checkpoint {difference:.1e}"
+            f"{encoder} version {version} is in {exported.directory}; "
+            f"largest difference from the checkpoint {exported.difference:.1e}"
         )
-
-
-def _load(
-    exported: Exported, checkpoint: Path, options: ServingOptions, triton: TritonRepository
-) -> float:
-    triton.load(exported.encoder)
-    triton.wait_ready(exported.encoder, exported.version)
-    cases = parity_cases(read_checkpoint(checkpoint), options.max_tokens, sizes=_TRIED_SIZES)
-    answers = [triton.encode(exported.encoder, exported.version, case.request) for case in cases]
-    return check_parity(cases, answers, "Triton")
+        for note in exported.notes:
+            click.echo(note, err=True)
+    if load:
+        publication = Publication(checkpoint, encoder, str(version), max_tokens, activate)
+        difference = asyncio.run(take_into_service(settings, publication, time.time))
+        click.echo(
+            f"Triton at {settings.triton.url} serves it; "
+            f"largest difference from the checkpoint {difference:.1e}"
+        )
+        click.echo(f"{encoder} version {version} is {'active' if activate else 'ready'}")

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from encoders.model import JaggedBatch
+from streams.encoder_input import EncoderInput
 from streams.errors import ConfigError
 from streams.sequences import stable_hash
 
@@ -168,6 +169,18 @@ def next_new_items(table: EventTable) -> Targets:
     value_P[pair_E[valued]] = table.value_E[valued]
     value_E = np.where(event_E >= 0, value_P[pair_E[event_E]], np.float32("nan"))
     return Targets(event_E, value_E.astype(np.float32))
+
+
+def as_batch(events: EncoderInput) -> JaggedBatch:
+    """The platform's encoder input as tensors, which share its memory."""
+    return JaggedBatch(
+        item_hash_N=torch.from_numpy(events.item_hash),
+        event_type_hash_N=torch.from_numpy(events.event_type_hash),
+        surface_hash_N=torch.from_numpy(events.surface_hash),
+        event_time_ms_N=torch.from_numpy(events.event_time_ms),
+        value_N=torch.from_numpy(events.value),
+        offsets_B1=torch.from_numpy(events.offsets),
+    )
 
 
 def rows_of_windows(starts_B: Ints, ends_B: Ints) -> tuple[Ints, Ints]:

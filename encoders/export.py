@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
+
 from encoders.checkpoint import draft_beside, read_checkpoint
 from encoders.config import EncoderConfig
 from encoders.model import UserEncoder, save_encoder
@@ -122,6 +124,20 @@ def export_version(
         unfinished.write_text(text, encoding="utf-8")
         os.replace(unfinished, directory.parent / CONFIG_FILE)
     return Exported(encoder, version, directory, difference, notes)
+
+
+def holds_checkpoint(checkpoint: Path, repository: Path, encoder: str, version: int) -> bool:
+    """Whether exactly this checkpoint is published as that version already."""
+    directory = repository / encoder / str(version)
+    if not (directory / "model.py").is_file() or not (directory.parent / CONFIG_FILE).is_file():
+        return False
+    published, trained = read_checkpoint(directory), read_checkpoint(checkpoint)
+    weights, wanted = published.state_dict(), trained.state_dict()
+    return (
+        published.config == trained.config
+        and weights.keys() == wanted.keys()
+        and all(torch.equal(weights[name], wanted[name]) for name in wanted)
+    )
 
 
 def _check_target(directory: Path, encoder: str, version: int) -> None:

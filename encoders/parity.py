@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from encoders.data import Floats
-from encoders.model import JaggedBatch, UserEncoder
+from encoders.data import Floats, as_batch
+from encoders.model import UserEncoder
+from streams.encoder_input import EncoderInput
 from streams.errors import HeadwaterError
 
 TOLERANCE = 1e-5
@@ -23,14 +24,12 @@ _RUNNER = Path(__file__).parent / "model_repository" / "without_triton.py"
 _RUN_SECONDS = 300
 _SIZES = (1, 3, 32)
 
-Request = dict[str, NDArray[np.int64] | Floats]
-
 
 @dataclass(frozen=True)
 class ParityCase:
-    """A request in Triton's terms, and the vectors that the checkpoint gives for it (B, D)."""
+    """A request, and the vectors that the checkpoint gives for it (B, D)."""
 
-    request: Request
+    request: EncoderInput
     expected_BD: Floats
 
 
@@ -43,30 +42,33 @@ def parity_cases(
     for size in sizes:
         request = _random_request(size, min(encoder.config.max_length, max_tokens // size), rng)
         with torch.inference_mode():
-            vectors_BD = encoder(JaggedBatch(*(torch.from_numpy(v) for v in request.values())))
+            vectors_BD = encoder(as_batch(request))
         cases.append(ParityCase(request, vectors_BD.numpy()))
     return cases
 
 
-def _random_request(size: int, longest: int, rng: np.random.Generator) -> Request:
+def _random_request(size: int, longest: int, rng: np.random.Generator) -> EncoderInput:
     lengths_B = rng.integers(1, longest + 1, size)
     lengths_B[0] = longest
     count = int(lengths_B.sum())
     value_N = rng.normal(0, 3, count).astype(np.float32)
     value_N[rng.random(count) < 0.5] = np.nan
     hashes_3N = rng.integers(-(2**63), 2**63 - 1, (3, count))
-    return {
-        "item_hash": hashes_3N[0],
-        "event_type_hash": hashes_3N[1],
-        "surface_hash": hashes_3N[2],
-        "event_time_ms": np.cumsum(rng.integers(0, 10**7, count)),
-        "value": value_N,
-        "offsets": np.concatenate(([0], np.cumsum(lengths_B))),
-    }
+    return EncoderInput(
+        offsets=np.concatenate(([0], np.cumsum(lengths_B))),
+        item_hash=hashes_3N[0],
+        event_type_hash=hashes_3N[1],
+        surface_hash=hashes_3N[2],
+        event_time_ms=np.cumsum(rng.integers(0, 10**7, count)),
+        value=value_N,
+    )
 
 
 def run_exported(
-    version_directory: Path, requests: Sequence[Request], model_config: str, python: Path | None
+    version_directory: Path,
+    requests: Sequence[EncoderInput],
+    model_config: str,
+    python: Path | None,
 ) -> list[NDArray[np.generic]]:
     """What the exported version answers in a process of its own, error texts included.
 
@@ -77,7 +79,7 @@ def run_exported(
         tensors: dict[str, Any] = {
             f"{number}/{name}": values
             for number, request in enumerate(requests)
-            for name, values in request.items()
+            for name, values in request._asdict().items()
         }
         np.savez(asked, **tensors)
         paths = (_RUNNER, version_directory.resolve(), asked, told)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +20,12 @@ from encoders.export import (
     ServingOptions,
     config_pbtxt,
     export_version,
+    holds_checkpoint,
     model_config_json,
 )
 from encoders.model import UserEncoder
-from encoders.parity import Request, check_parity, parity_cases, run_exported
+from encoders.parity import check_parity, parity_cases, run_exported
+from streams.encoder_input import EncoderInput
 from streams.errors import ConfigError, HeadwaterError
 
 OPTIONS = ServingOptions(max_tokens=512, threads=1)
@@ -62,13 +63,13 @@ def test_config_is_the_encoders(config: EncoderConfig) -> None:
     assert parsed.backend == "python"
     assert parsed.max_batch_size == 0
     request = parity_cases(UserEncoder(config), 64, sizes=(1,))[0].request
-    assert [(tensor.name, list(tensor.dims)) for tensor in parsed.input] == [
-        (name, [-1]) for name in request
-    ]
+    tensors = request._asdict()
+    assert {tensor.name for tensor in parsed.input} == set(tensors)
     types = {np.dtype(np.int64): "TYPE_INT64", np.dtype(np.float32): "TYPE_FP32"}
     kinds = type(parsed.input[0]).DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number
     for tensor in parsed.input:
-        assert kinds[tensor.data_type].name == types[request[tensor.name].dtype]
+        assert kinds[tensor.data_type].name == types[tensors[tensor.name].dtype]
+        assert list(tensor.dims) == [-1]
     (output,) = parsed.output
     assert (output.name, list(output.dims)) == ("representation", [-1, config.dimensions])
     assert parsed.version_policy == ModelVersionPolicy(all=ModelVersionPolicy.All())
@@ -121,6 +122,16 @@ def test_versions_lie_side_by_side_and_never_change(checkpoint: Path, tmp_path: 
     assert (first.directory / "weights.pt").read_bytes() == weights
     assert (second.directory / "weights.pt").read_bytes() != weights
     assert (repository / "user_encoder" / CONFIG_FILE).read_text() == config_text
+
+
+def test_what_is_published_is_known_again(checkpoint: Path, published: Path) -> None:
+    models = published / "models"
+    assert holds_checkpoint(published / "checkpoint", models, "user_encoder", 1)
+    assert not holds_checkpoint(published / "checkpoint", models, "user_encoder", 2)
+    torch.manual_seed(99)
+    other = UserEncoder(EncoderConfig(dimensions=32, max_length=64, item_buckets=256))
+    write_checkpoint(checkpoint, other, {})
+    assert not holds_checkpoint(checkpoint, models, "user_encoder", 1)
 
 
 @pytest.mark.usefixtures("_trusted")
@@ -183,15 +194,16 @@ def test_bad_requests_are_told(published: Path) -> None:
     version = published / "models" / "user_encoder" / "1"
     small = UserEncoder(EncoderConfig(dimensions=32, max_length=64, item_buckets=256))
     good = parity_cases(small, 64, sizes=(1,))[0].request
-    nine: Any = {name: np.tile(column, 9) for name, column in good.items()}
-    twice: Any = {name: np.tile(column, 2) for name, column in good.items()}
-    requests: list[Request] = [
-        good | {"offsets": np.array([0, 0, 64])},
-        good | {"value": good["value"][:-1]},
-        good | {"offsets": np.array([0, 70, 64])},
+    nine, twice = (
+        EncoderInput._make([np.tile(column, times) for column in good]) for times in (9, 2)
+    )
+    requests = [
+        good._replace(offsets=np.array([0, 0, 64])),
+        good._replace(value=good.value[:-1]),
+        good._replace(offsets=np.array([0, 70, 64])),
         good,
-        nine | {"offsets": np.arange(0, 577, 64)},
-        twice | {"offsets": np.array([0, 128])},
+        nine._replace(offsets=np.arange(0, 577, 64)),
+        twice._replace(offsets=np.array([0, 128])),
     ]
     answers = run_exported(version, requests, model_config_json(OPTIONS.parameters()), None)
     texts = [str(answer) for answer in answers]
