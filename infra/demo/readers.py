@@ -142,7 +142,7 @@ def _number(value: Any) -> float | None:
 
 
 def _vector(values: Any) -> list[float]:
-    return np.asarray([] if values is None else values, np.float32).tolist()
+    return [float(number) for number in np.asarray([] if values is None else values, np.float32)]
 
 
 def _from_batch(batch: FeatureBatch) -> Answers:

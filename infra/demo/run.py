@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -25,8 +26,8 @@ from infra.demo.stream import Streamed, settled, show, stage_table, stream
 from infra.local.layout import Home
 from infra.local.ports import free_port
 from infra.local.service import Plan
-from infra.local.stack import LocalStack
-from streams.errors import HeadwaterError
+from infra.local.stack import LocalStack, end_programs
+from streams.errors import ConfigError, HeadwaterError
 from streams.events import Event, encode_record
 from streams.producer import EventProducer
 from streams.settings import Settings
@@ -55,6 +56,7 @@ class Demo:
 
     def run(self) -> None:
         """All steps. Services end with it, unless it went well and `keep` was asked for."""
+        _clear(self.home)
         with ExitStack() as cleanup:
             stack = LocalStack(self.home, attached=not self.keep)
             cleanup.callback(stack.close)
@@ -91,7 +93,7 @@ class Demo:
         with steps.step("reads", "Read features in three ways, and recompute them"):
             self._check_reads(stack, settings, log.earlier + later)
         with steps.step("downstream", "What fresh features are worth to a small ranker"):
-            report = compare(serving, self._checkpoint, log.earlier, _SEED)
+            report = compare(serving.samples, self._checkpoint, log.earlier)
             self.report["downstream"] = report.as_json()
             self.console.print(report.table())
         self._finish()
@@ -241,3 +243,19 @@ class Demo:
     def _stop_programs(self) -> None:
         for program in reversed(self.programs):
             program.stop()
+
+
+def _clear(home: Path) -> None:
+    """Begin with an empty home, but never delete what a demo didn't make."""
+    marker = home / "demo"
+    if home.is_dir() and any(home.iterdir()):
+        if not marker.is_file():
+            raise ConfigError(
+                f"{home} holds a stack that isn't a demo's; give the demo a home of its own with "
+                "--home, or delete that one: headwater down, then remove the folder"
+            )
+        end_programs(Home(home))
+        LocalStack(home).stop()
+        shutil.rmtree(home)
+    home.mkdir(parents=True, exist_ok=True)
+    marker.write_text("made by `headwater demo`, which deletes this folder when it starts\n")

@@ -11,9 +11,8 @@ import asyncio
 import random
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
+from encoders.downstream import Served
 from infra.demo.movielens import LIKED
 from streams.events import Event
 from streams.online import FeatureBatch, OnlineFeatures, ReadOutcome
@@ -21,14 +20,6 @@ from streams.settings import Settings
 
 MAX_SAMPLES = 6_000
 _AHEAD_SECONDS = 0.4
-
-
-class Served(msgspec.Struct, frozen=True, eq=False):
-    """What was read of one user: the representation (None if absent) and the engagement."""
-
-    vector: NDArray[np.float32] | None
-    item_hash: NDArray[np.int64]
-    value: NDArray[np.float32]
 
 
 class Sample(msgspec.Struct):

@@ -12,7 +12,7 @@ from infra.local.doctor import Finding, examine
 from infra.local.layout import SERVICES, Home
 from infra.local.log_files import follow, last_lines, log_files
 from infra.local.service import ServiceFailed
-from infra.local.stack import LocalStack
+from infra.local.stack import LocalStack, end_programs
 from streams.errors import ConfigError
 
 _MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
@@ -67,6 +67,9 @@ def up(services: tuple[str, ...], attach: bool) -> None:
 def down(services: tuple[str, ...]) -> None:
     """Stop the local stack in good order; its data stays."""
     stack = LocalStack(services=services, on_progress=_progress)
+    if set(services) == set(SERVICES):
+        for name in end_programs(stack.home):
+            _progress(name, "stopped")
     if not any(service.is_running for service in stack.services):
         click.echo(f"Nothing is running in {stack.home.root}.")
     stack.stop()

@@ -18,7 +18,7 @@ from infra.local.cassandra import CassandraService
 from infra.local.kafka import KafkaService
 from infra.local.layout import SERVICES, Cache, Home
 from infra.local.ports import kept_ports, stack_ports
-from infra.local.processes import read_record
+from infra.local.processes import ask_to_end, read_record, wait_gone
 from infra.local.service import Plan, Service, ServiceState
 from infra.local.triton import TritonService
 from streams.errors import ConfigError
@@ -30,6 +30,10 @@ Progress = Callable[[str, str], None]  # service, what it does now
 
 def _silent(_service: str, _what: str) -> None:
     return
+
+
+# A worker drains before it ends; its warden kills it when that takes longer.
+_PROGRAM_SECONDS = 60
 
 
 class LocalStack:
@@ -171,6 +175,20 @@ class LocalStack:
         draft = self.home.stack_file.with_suffix(".draft")
         draft.write_text("# Written by `headwater up`: the addresses of the local stack.\n" + text)
         draft.replace(self.home.stack_file)
+
+
+def end_programs(home: Home) -> list[str]:
+    """End the workers and servers that run beside the services of this home; their names."""
+    ended = []
+    for path in sorted(home.record("kafka").parent.glob("*.json")):
+        if path.stem in SERVICES or path == home.ports_file:
+            continue
+        record = read_record(path)
+        if record is not None and (record.is_alive or record.warden_is_alive):
+            ask_to_end(record)
+            wait_gone(record, _PROGRAM_SECONDS)
+            ended.append(path.stem)
+    return ended
 
 
 def service_states(home: Path | None = None) -> list[ServiceState]:
