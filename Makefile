@@ -6,10 +6,10 @@ COMPILE := $(UV) pip compile --quiet --python-version 3.11 --python-platform x86
 	--generate-hashes --no-annotate --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lock clean distclean
+.PHONY: help setup demo test check format lock screenshots clean distclean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 setup: ## install everything below .venv and .headwater-cache (cached)
 	@$(PYTHON) infra/local/bootstrap.py
@@ -37,6 +37,9 @@ lock: setup ## resolve the dependencies of pyproject.toml and requirements/*.in 
 	@$(COMPILE) requirements/triton.in -o requirements/triton.lock
 	@$(COMPILE) --no-deps requirements/movielens.in -o requirements/movielens.lock
 	@$(BIN)/python -m infra.local.lock_jars
+
+screenshots: setup ## pictures of the monitor's page for the README (needs chromium)
+	@$(BIN)/python -m tests.e2e.screenshots
 
 clean: ## stop the local stack, delete its data and all build output
 	@if [ -x $(BIN)/headwater ]; then $(BIN)/headwater down; fi

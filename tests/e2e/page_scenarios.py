@@ -50,7 +50,7 @@ def fresh(at: int, number: int) -> Snapshot:
     delays = {
         "requested_to_encoded": (0.41, 1.9),
         "encoded_to_stored": (0.007, 0.024),
-        "stored_to_read": (1.2, 9.4),
+        "stored_to_read": (0.11, 0.84),
     }
     arrows = []
     for arrow in base.arrows:
@@ -208,15 +208,22 @@ def large(at: int, number: int) -> Snapshot:
 
 def incident(at: int, number: int) -> Snapshot:
     """The encoder is away; each second the oldest request waits a second longer."""
-    base = example_snapshot(at, number)
     waited = 42 + number % 1000
+
+    def now(text: str) -> str:
+        return text.replace("42 s", f"{waited} s")
+
+    base = example_snapshot(at, number)
     sequence, representation = base.staleness
     return replace(
         base,
-        staleness=(sequence, replace(representation, waiting_seconds=float(waited))),
-        headline=replace(
-            base.headline, text=base.headline.text.replace("42 s behind", f"{waited} s behind")
+        headline=replace(base.headline, text=now(base.headline.text)),
+        boxes=tuple(
+            replace(b, detail=now(b.detail), facts=tuple((k, now(v)) for k, v in b.facts))
+            for b in base.boxes
         ),
+        arrows=tuple(replace(a, problem=now(a.problem)) for a in base.arrows),
+        staleness=(sequence, replace(representation, waiting_seconds=float(waited))),
     )
 
 

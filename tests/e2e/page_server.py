@@ -5,30 +5,30 @@ Like `headwater monitor` without what it watches; FILE names the scenario that i
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from pathlib import Path
 
-from msgspec.structs import replace
+import uvicorn
 
 from streams.metrics import Metrics
-from streams.monitor.app import make_app
+from streams.monitor.app import Guard, make_app
 from streams.monitor.page.mount import add_page
-from streams.monitor.service import serve_app
-from streams.settings import load_settings
 from tests.e2e.page_scenarios import Scenarios
 
 
 def main(file: str, port: str, token: str = "") -> None:
     """Serve until SIGTERM."""
-    settings = load_settings()
-    own = replace(settings.monitor, host="127.0.0.1", port=int(port), token=token)
     source = Scenarios(Path(file), time.time)
     app = make_app(source, Metrics(), lambda: "")
     add_page(app, source)
-    asyncio.run(
-        serve_app(replace(settings, monitor=own), app, None, lambda url: print(url, flush=True))
+    uvicorn.run(
+        Guard(app, token),
+        host="127.0.0.1",
+        port=int(port),
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=2,
     )
 
 

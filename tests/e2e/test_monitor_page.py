@@ -209,6 +209,7 @@ def test_a_collector_that_stands_still_is_can_not_tell(tab: Watched, server: Pag
     server.play("frozen")
     expect(tab.page.locator("h1")).to_have_text("Can't tell", timeout=15_000)
     expect(tab.page.locator("#verdict")).to_contain_text("has measured nothing for")
+    assert "grayscale" in tab.page.locator("#way").evaluate("e => getComputedStyle(e).filter")
 
 
 def test_it_comes_back_after_the_monitor_was_killed(browser: Browser, tmp_path: Path) -> None:
@@ -221,6 +222,8 @@ def test_it_comes_back_after_the_monitor_was_killed(browser: Browser, tmp_path: 
         own.stop(signal.SIGKILL)
         lost = page.get_by_role("alert").filter(has_text="hears nothing from the monitor")
         lost.wait_for(timeout=20_000)
+        expect(lost).to_contain_text("Can't tell")
+        expect(page.locator("h1")).to_be_hidden()
         assert "grayscale" in page.locator(".hero").evaluate("e => getComputedStyle(e).filter")
         own.play("incident")
         own.start()

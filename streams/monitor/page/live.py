@@ -45,14 +45,14 @@ class LivePage:
         self._now = now
         self._shown: tuple[int, bool] | None = None
         self._bar = TopBar()
-        with box("page") as main:
+        with box("page") as self._main:
             if note:
                 with box("note", "p"):
                     icon("science")
                     Text(note)
-            self._lost = Text("", "p", "lost-note").props("id=lost role=alert")
+            build_lost_note()
             self._panels = build_panels(source, history)
-        ui.skip_link("Skip to the verdict", target=main)
+        ui.skip_link("Skip to the verdict", target=self._main)
 
     def start(self) -> None:
         """Show what is there, and look for news from now on."""
@@ -69,9 +69,20 @@ class LivePage:
         if seen == self._shown and not view.is_outdated:
             return
         self._shown = seen
+        set_class(self._main, "is-outdated", view.is_outdated)
         self._bar.show(view)
         for panel in self._panels:
             panel.show(view)
+
+
+def build_lost_note() -> None:
+    """The verdict of a page that hears nothing; the browser shows it, see page.js."""
+    with box("verdict lost-note is-unknown").props("role=alert"):
+        icon("cloud_off", "verdict-icon")
+        with box("verdict-text"):
+            Text("Is it fresh?", "p", "eyebrow")
+            Text("Can't tell", "p", "verdict-word")
+            Text("", "p", "verdict-sentence").props("id=lost")
 
 
 def build_panels(source: SnapshotSource, history: KeptHistory) -> list[Panel]:

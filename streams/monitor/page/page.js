@@ -79,7 +79,7 @@ window.headwater = (() => {
     if (!note || (!changed && !isLost)) return;
     const since = at ? ` What is below is from ${clock(Number(at))}.` : "";
     note.textContent = isLost
-      ? `Can't tell: this page hears nothing from the monitor.${since} It comes back by itself.`
+      ? `This page hears nothing from the monitor.${since} It comes back by itself.`
       : "";
   }
 
