@@ -9,6 +9,7 @@ HeadwaterError
 ├── StoreRejected          the store answered "no" (read-only, disk full, bad value): look at it
 ├── EncoderUnavailable     the encoder did not answer in time: back off, then try again
 ├── EncoderRejected        the encoder answered "no", or its vectors are not usable
+│   └── EncoderMismatch    its answer isn't what the view declares: change one of them
 ├── RecordTooLarge         the record exceeds what the topic takes: make it smaller
 ├── DeliveryFailed         the broker did not take a record in time: nothing was acknowledged
 └── DeadLetterLimit        too large a share of records is bad: a person must look before it goes on

@@ -275,6 +275,7 @@ USES = {
     "streams.settings": {"os", "pathlib", "tomllib"},
     # The records of a batch are values of aiokafka's class, answers are Feast's messages.
     "streams.workers.intake": {"aiokafka"},
+    "streams.workers.refresh": {"aiokafka"},
     "streams.feast_answers": {"feast"},
 }
 
