@@ -22,7 +22,7 @@ from infra.local.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 MISSING = "there is no chromium; install it (on Debian: apt-get install chromium)"
-# Nothing but the page is to be asked for, and a container's root needs no sandbox.
+# Nothing but the page is to be asked for; root, which a container runs as, has no sandbox.
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -31,6 +31,7 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--disable-crash-reporter",
 )
 _START_SECONDS = 60.0
 
