@@ -52,11 +52,41 @@ _TRAINING_SHARE = 0.9
     required=True,
     help="Directory of the checkpoint; one that is there is replaced.",
 )
-@click.option("--seconds", type=click.FloatRange(min=1), default=60, show_default=True)
-@click.option("--epochs", type=click.IntRange(min=1), default=12, show_default=True)
-@click.option("--dimensions", type=click.IntRange(min=4), default=64, show_default=True)
-@click.option("--max-length", type=click.IntRange(min=2), default=128, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=1),
+    default=60,
+    show_default=True,
+    help="At most so long.",
+)
+@click.option(
+    "--epochs",
+    type=click.IntRange(min=1),
+    default=12,
+    show_default=True,
+    help="Passes over the events, if the time is enough.",
+)
+@click.option(
+    "--dimensions",
+    type=click.IntRange(min=4),
+    default=64,
+    show_default=True,
+    help="Width of the representation.",
+)
+@click.option(
+    "--max-length",
+    type=click.IntRange(min=2),
+    default=128,
+    show_default=True,
+    help="Newest events of a user that are encoded.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="The same seed, the same encoder.",
+)
 @click.option(
     "--holdout",
     type=click.FloatRange(0, 0.9),
@@ -197,8 +227,20 @@ def _show(
     type=click.Path(path_type=Path, file_okay=False),
     help="Default: the running stack's.",
 )
-@click.option("--max-tokens", type=click.IntRange(min=1), default=32_768, show_default=True)
-@click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    default=32_768,
+    show_default=True,
+    help="Events that one request may hold.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Processor threads of the model.",
+)
 @click.option(
     "--execution-env",
     type=click.Path(path_type=Path, file_okay=False, exists=True),

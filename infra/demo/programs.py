@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 
+from infra.local.layout import CHECKOUT
 from infra.local.service import Plan, Service
 
 _PROBE_SECONDS = 2.0
@@ -40,6 +41,7 @@ class Program(Service):
     def environment(self) -> dict[str, str]:
         settings = {
             "HEADWATER_HOME": str(self.plan.home.root),
+            "HEADWATER_FEATURE_REPO": str(CHECKOUT / "feature_repo"),
             "HEADWATER_SEQUENCE_WORKER__METRICS_PORT": str(self._port),
             "HEADWATER_ENCODER_WORKER__METRICS_PORT": str(self._port),
             "HEADWATER_SERVE__PORT": str(self._port),

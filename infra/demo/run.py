@@ -36,6 +36,8 @@ from streams.views import declared_views, feature_store
 ENCODER, VERSION = "user_encoder", "1"
 _READ_USERS = 24
 _SEED = 7
+# Between choosing the stream's start and its first event: the plan is made, stale features read.
+_LEAD_MS = 5_000
 
 
 class Demo:
@@ -84,7 +86,7 @@ class Demo:
         urls = [program.address for program in self._workers]
         with steps.step("stream", f"Stream the later part live, {self.pace:.0f} events/s"):
             serving = ServingLog(settings, log.later, self.pace, _SEED)
-            start_ms = int(time.time() * 1000) + 500
+            start_ms = int(time.time() * 1000) + _LEAD_MS
             streamed, reading = asyncio.run(
                 self._stream(settings, log, start_ms, serving, urls, history)
             )

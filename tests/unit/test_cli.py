@@ -172,7 +172,7 @@ def test_a_wrong_setting_is_exit_code_2(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["get", "alice"], ["versions"], ["dead-letters", "list"], ["log", "status"]],
+    [["versions"], ["dead-letters", "list"], ["log", "status"]],
     ids=" ".join,
 )
 def test_a_service_that_is_away_is_exit_code_1_and_a_sentence(

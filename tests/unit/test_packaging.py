@@ -138,6 +138,7 @@ def test_other_entry_points_resolve() -> None:
 
 # import name -> distribution, where they differ
 DISTRIBUTIONS = {
+    "axe_playwright_python": "axe-playwright-python",
     "cassandra": "cassandra-driver",
     "confluent_kafka": "confluent-kafka",
     "faust": "faust-streaming",
