@@ -37,6 +37,17 @@ _COMMANDS = {
     "worker": ("streams.commands.workers:worker", "Run a sequence or an encoder worker."),
 }
 
+# What the list of commands says of those that come by entry points, so that it needs no import.
+_ELSEWHERE = {
+    "demo": "Show the whole way on real data.",
+    "up": "Start Kafka, Cassandra and Triton on this machine.",
+    "down": "Stop the local stack; its data stays.",
+    "logs": "Show the logs of the local stack.",
+    "doctor": "Check this machine and checkout.",
+    "train": "Train an encoder on events.",
+    "export": "Export a checkpoint to Triton as a version.",
+}
+
 # The order in which a new user needs them; what isn't named here follows by name.
 _ORDER = (
     *("demo", "up", "apply", "worker", "produce", "get", "status", "serve"),
@@ -52,6 +63,9 @@ class RootGroup(LazyGroup):
         names = {*super().list_commands(ctx), *(p.name for p in entry_points(group=COMMANDS_GROUP))}
         ordered = [name for name in _ORDER if name in names]
         return ordered + sorted(names - set(ordered))
+
+    def summary(self, ctx: click.Context, name: str) -> str:
+        return _ELSEWHERE.get(name) or super().summary(ctx, name)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         for point in entry_points(group=COMMANDS_GROUP, name=cmd_name):
