@@ -1,6 +1,6 @@
 """Is the encoder any good? Next-item ranking on later events, against plain popularity.
 
-The downstream comparison, what representations are worth to another model, is in downstream.py.
+What representations are worth to another model is measured in downstream.py.
 
 Shape suffixes:
     Q  questions (events with a later new item)    M  items of the catalogue    D  model width

@@ -21,9 +21,10 @@ from infra.local.stack import LocalStack
 from infra.local.triton import TritonService
 from streams.schema_store import create_schema, drop_keyspace
 from streams.settings import CassandraSettings
+from tests.encoder_double import encoder_models, encoding
 from tests.worker_platform import applied_registry, platform
 
-__all__ = ["applied_registry", "platform"]
+__all__ = ["applied_registry", "encoder_models", "encoding", "platform"]
 
 _STACK_FIXTURES = {"lazy_stack", "local_stack"}
 

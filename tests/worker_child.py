@@ -8,10 +8,16 @@ import sys
 from pathlib import Path
 
 from streams.settings import load_settings
+from streams.workers.encoder import run_encoder_worker
 from streams.workers.sequence import run_sequence_worker
+from tests.faults.refusing import run_refusing_worker
 
 ROOT = Path(__file__).resolve().parent.parent
-_RUN = {"sequence": run_sequence_worker}
+_RUN = {
+    "sequence": run_sequence_worker,
+    "encoder": run_encoder_worker,
+    "refusing": run_refusing_worker,
+}
 
 
 def run_worker(role: str, environ: dict[str, str], log: str) -> None:

@@ -27,7 +27,7 @@ from streams.monitor.totals import Sums, Totals
 from streams.producer import Delivered
 from streams.settings import Settings
 
-_TOTALS_STEP_SECONDS = 5.0
+_STEPS_PER_WINDOW = 12
 
 
 class Collector:
@@ -52,7 +52,7 @@ class Collector:
         self._canary = canary
         self._look_up = look_up
         self._started_at = now() if counts_from is None else counts_from
-        step = max(own.interval_seconds, _TOTALS_STEP_SECONDS)
+        step = max(own.interval_seconds, own.window_seconds / _STEPS_PER_WINDOW)
         self._totals = Totals(self._started_at, own.cost_window_seconds, step)
         self._recorded = Sums()
         self._lost: dict[str, int] = {}

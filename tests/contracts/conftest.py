@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
-import msgspec
 import pytest
 
-from infra.local.cassandra import CassandraService
-from infra.local.stack import LocalStack
 from streams.cassandra import Session
 from streams.feature_row_store import Arrivals, FeatureRowStore
 from streams.log_store import LogStore
 from streams.representation_store import RepresentationStore
-from streams.schema_store import create_schema, drop_keyspace
 from streams.sequence_store import SequenceStore
-from streams.settings import CassandraSettings
 from streams.testing import (
     InMemoryFeatureRowStore,
     InMemoryLogStore,
@@ -25,20 +19,6 @@ from streams.testing import (
 )
 
 TWIN, CASSANDRA = "twin", "cassandra"
-
-
-@pytest.fixture(scope="session")
-def cassandra_settings(
-    lazy_stack: LocalStack, cassandra_service: CassandraService
-) -> Iterator[CassandraSettings]:
-    """A keyspace with all tables, for this run."""
-    assert cassandra_service.is_running
-    settings = msgspec.structs.replace(
-        lazy_stack.settings.cassandra, keyspace=f"test_{secrets.token_hex(6)}"
-    )
-    create_schema(settings)
-    yield settings
-    drop_keyspace(settings)
 
 
 @pytest.fixture(params=[TWIN, CASSANDRA])
@@ -92,9 +72,3 @@ def feature_row_store(
     if session is None:
         return InMemoryFeatureRowStore(arrivals)
     return FeatureRowStore(session, arrivals)
-
-
-@pytest.fixture
-def unique() -> str:
-    """A name that no other test uses."""
-    return f"u-{secrets.token_hex(8)}"
