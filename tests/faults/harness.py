@@ -292,7 +292,7 @@ class Run:
         session = Session(self.platform.settings.cassandra)
         try:
             store = SequenceStore(session)
-            found = {}
+            found: dict[str, StoredUser] = {}
             for start in range(0, len(users), 64):
                 part = users[start : start + 64]
                 answers = await asyncio.gather(*(store.load_all(user) for user in part))
