@@ -147,6 +147,14 @@ def test_what_can_not_be_told_is_not_shown_as_well(tab: Watched, server: PageSer
     ) == 0  # fmt: skip
 
 
+def test_no_rows_of_what_can_not_be_told(tab: Watched, server: PageServer) -> None:
+    server.play("blind")
+    panel = tab.page.locator("#partitions")
+    expect(panel).to_contain_text("Can't tell: Kafka doesn't answer")
+    expect(panel.get_by_text("0 ok")).to_be_hidden()
+    expect(panel.get_by_text("No partition needs a look")).to_be_hidden()
+
+
 def test_no_snapshot_yet_is_said(browser: Browser, server: PageServer) -> None:
     server.play("nothing")
     context = browser.new_context()

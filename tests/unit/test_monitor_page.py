@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from streams.monitor.answers import History, HistoryPoint, Series, UserLookup
 from streams.monitor.example import example_history, example_snapshot, example_user
-from streams.monitor.page import charts, words
+from streams.monitor.page import bars, charts, words
 from streams.monitor.page.feed import Example, KeptHistory
 from streams.monitor.page.lookup import event_rows, representation_facts, status_sentence
 from streams.monitor.page.view import View
@@ -204,7 +204,7 @@ def test_a_history_without_series_is_an_empty_chart() -> None:
     found = replace(example_history(AT, 900), series=())
     assert charts.over_time(found, charts.P99)["series"] == []
     assert charts.table_over_time(found, charts.P99) == ([], [])
-    assert charts.ages([])["series"] == []
+    assert bars.ages([])["series"] == []
 
 
 # -- look-up ---------------------------------------------------------------------------------------

@@ -1,29 +1,25 @@
-"""Charts: options for ECharts and the tables that say the same, from what was measured. Pure.
+"""Freshness over time: options for ECharts and tables that say the same. Pure.
 
-Colours are names of the style sheet's variables, so that light and dark need no second chart.
 A chart has at most `MAX_POINTS` points in each of `MAX_SERIES` lines, whatever the range.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from streams.monitor.answers import History, HistoryPoint, Series
-from streams.monitor.page import words
-from streams.monitor.snapshot import CoverageOfVersion, ReadOutcome
+from streams.monitor.page import chart_style, words
+from streams.monitor.page.chart_style import Options
 
 MAX_POINTS = 360
 MAX_SERIES = 6
 MAX_TABLE_ROWS = 12
-Options = dict[str, Any]
 Rows = list[dict[str, Any]]
 
-_TEXT, _MUTED, _GRID = "var(--text)", "var(--muted)", "var(--hairline)"
-_FONT = "Roboto, system-ui, sans-serif"
 # JavaScript: seconds as in words.duration, short enough for an axis.
 _SECONDS = (
     "v => v == null ? '–' : v === 0 ? '0' : v >= 3600 ? +(v / 3600).toPrecision(3) + ' h'"
@@ -109,18 +105,18 @@ def over_time(history: History, measure: Measure) -> Options:
         for place, (name, s) in enumerate(zip(names, found, strict=True))
     ]
     lines += [_objective_series(s) for s in {s.feature: s for s in found}.values()]
-    options = _base()
+    options = chart_style.base()
     options |= {
         "grid": {"left": 8, "right": 16, "top": 40, "bottom": 8, "containLabel": True},
-        "legend": _legend(),
-        "tooltip": _tooltip() | {"trigger": "axis", ":valueFormatter": _SECONDS},
-        "xAxis": _axis(
+        "legend": chart_style.legend(),
+        "tooltip": chart_style.tooltip() | {"trigger": "axis", ":valueFormatter": _SECONDS},
+        "xAxis": chart_style.axis(
             type="time",
             min=history.at - history.range_seconds * 1000,
             max=history.at,
             splitLine={"show": False},
         ),
-        "yAxis": _axis(type="log" if measure.is_log else "value"),
+        "yAxis": chart_style.axis(type="log" if measure.is_log else "value"),
         "series": lines,
     }
     options["yAxis"]["axisLabel"] |= {":formatter": _SECONDS}
@@ -159,13 +155,13 @@ def _objective_series(series: Series) -> Options:
             "silent": True,
             "symbol": "none",
             "animation": False,
-            "lineStyle": {"color": _MUTED, "type": "dashed", "width": 1},
+            "lineStyle": {"color": chart_style.MUTED, "type": "dashed", "width": 1},
             "label": {
                 "position": "insideEndTop",
                 "formatter": f"{series.feature}s: objective "
                 f"{words.duration(series.objective_seconds)}",
-                "color": _MUTED,
-                "fontFamily": _FONT,
+                "color": chart_style.MUTED,
+                "fontFamily": chart_style.FONT,
                 "fontSize": 11,
             },
             "data": [{"yAxis": series.objective_seconds}],
@@ -191,108 +187,3 @@ def table_over_time(history: History, measure: Measure) -> tuple[list[str], Rows
             row[f"s{place}"] = words.duration(max(values, default=None))
         rows.append(row)
     return series_names(found, measure), rows[::-1]
-
-
-def ages(versions: Iterable[CoverageOfVersion]) -> Options:
-    """Age of the representations: one bar per version, cut into the bins."""
-    rows = list(versions)
-    labels = [b.label for b in rows[0].ages] if rows else []
-    names = [f"version {v.version}" for v in rows]
-    series = [
-        _bar(label, [count_at(v, place) for v in rows], f"var(--age-{min(place, 4) + 1})")
-        for place, label in enumerate(labels)
-    ]
-    return _bars(names, series)
-
-
-def count_at(version: CoverageOfVersion, place: int) -> int:
-    """Users in a bin; versions may have been sampled with fewer bins."""
-    return version.ages[place].count if place < len(version.ages) else 0
-
-
-_OUTCOMES = (
-    ("found", "var(--ok-solid)"),
-    ("absent", "var(--idle-solid)"),
-    ("expired", "var(--behind-solid)"),
-    ("failed", "var(--down-solid)"),
-)
-
-
-def outcomes(reads: Iterable[ReadOutcome]) -> Options:
-    """Reads per second by outcome: one bar per view."""
-    rates = {(r.view, r.outcome): r.rate for r in reads}
-    views = sorted({view for view, _outcome in rates})
-    series = [
-        _bar(outcome, [round(rates.get((view, outcome)) or 0, 2) for view in views], colour)
-        for outcome, colour in _OUTCOMES
-    ]
-    return _bars(views, series)
-
-
-def bars_height(num_bars: int) -> int:
-    """Pixels that a chart of so many bars needs."""
-    return 58 + 34 * max(1, num_bars)
-
-
-def _bar(name: str, values: list[Any], colour: str) -> Options:
-    return {
-        "type": "bar",
-        "name": name,
-        "stack": "all",
-        "barWidth": 16,
-        "data": values,
-        "animation": False,
-        "itemStyle": {"color": colour, "borderColor": "var(--surface)", "borderWidth": 1},
-        "emphasis": {"disabled": True},
-    }
-
-
-def _bars(names: list[str], series: list[Options]) -> Options:
-    return _base() | {
-        "grid": {"left": 0, "right": 12, "top": 30, "bottom": 0, "containLabel": True},
-        "legend": _legend(),
-        "tooltip": _tooltip() | {"trigger": "axis", "axisPointer": {"type": "none"}},
-        "xAxis": _axis(type="value", minInterval=1),
-        "yAxis": _axis(type="category", data=names, inverse=True, splitLine={"show": False}),
-        "series": series,
-    }
-
-
-def _base() -> Options:
-    return {
-        "animation": False,
-        "textStyle": {"fontFamily": _FONT, "color": _TEXT},
-        "aria": {"enabled": False},
-    }
-
-
-def _legend() -> Options:
-    return {
-        "type": "scroll",
-        "left": 0,
-        "top": 0,
-        "icon": "roundRect",
-        "itemWidth": 14,
-        "itemHeight": 4,
-        "itemGap": 18,
-        "textStyle": {"color": _MUTED, "fontFamily": _FONT, "fontSize": 12},
-        "inactiveColor": _GRID,
-    }
-
-
-def _tooltip() -> Options:
-    return {
-        "confine": True,
-        "backgroundColor": "var(--surface)",
-        "borderColor": "var(--line)",
-        "textStyle": {"color": _TEXT, "fontFamily": _FONT, "fontSize": 12},
-    }
-
-
-def _axis(**options: Any) -> Options:
-    return {
-        "axisLine": {"show": False},
-        "axisTick": {"show": False},
-        "axisLabel": {"color": _MUTED, "fontFamily": _FONT, "fontSize": 11, "hideOverlap": True},
-        "splitLine": {"lineStyle": {"color": _GRID}},
-    } | options

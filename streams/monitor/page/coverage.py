@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nicegui import ui
 
-from streams.monitor.page import charts, words
+from streams.monitor.page import bars, words
 from streams.monitor.page.elements import (
     Facts,
     Panel,
@@ -52,15 +52,22 @@ class CoveragePanel:
         self._panel.hint.text = hint(coverage, view.now_ms)
         versions = newest(coverage.versions)
         self._shares.show(versions)
+        self._show_ages(versions)
+        lengths = [length_row(found) for found in coverage.lengths[:MAX_SHOWN]]
+        self._lengths.show(lengths, coverage.problem)
+
+    def _show_ages(self, versions: list[CoverageOfVersion]) -> None:
+        if not versions:
+            self._ages.hide()
+            return
         columns, rows = age_table(versions)
         self._ages.show(
             "Age of the representations: users by version",
-            charts.ages(versions),
+            bars.ages(versions),
             columns,
             rows,
-            charts.bars_height(len(versions)),
+            bars.bars_height(len(versions)),
         )
-        self._lengths.show([length_row(found) for found in coverage.lengths[:MAX_SHOWN]])
 
 
 class Shares:
@@ -119,19 +126,26 @@ class ReadsAndCost:
         snapshot = view.snapshot
         reads = snapshot.coverage.reads[: 4 * MAX_SHOWN]
         problems = [snapshot.coverage.reads_problem, *(c.problem for c in snapshot.cost)]
-        self._problem.show("; ".join(dict.fromkeys(p for p in problems if p)))
+        problem = "; ".join(dict.fromkeys(p for p in problems if p))
+        self._problem.show(problem)
         window = words.duration(snapshot.cost_window_seconds)
         self._panel.hint.text = f"Reads of the last {words.duration(snapshot.window_seconds)}, "
         self._panel.hint.text += f"cost of the last {window}"
+        self._show_reads(reads)
+        self._facts.show(read_facts(reads))
+        self._costs.show([cost_row(found) for found in snapshot.cost[:MAX_SHOWN]], problem)
+
+    def _show_reads(self, reads: Sequence[ReadOutcome]) -> None:
+        if not reads:
+            self._reads.hide()
+            return
         self._reads.show(
             "Reads per second by outcome",
-            charts.outcomes(reads),
+            bars.outcomes(reads),
             _READ_COLUMNS,
             [read_row(found) for found in reads],
-            charts.bars_height(len({found.view for found in reads})),
+            bars.bars_height(len({found.view for found in reads})),
         )
-        self._facts.show(read_facts(reads))
-        self._costs.show([cost_row(found) for found in snapshot.cost[:MAX_SHOWN]])
 
 
 _LENGTH_COLUMNS = (
@@ -197,7 +211,7 @@ def age_table(
     labels = [b.label for b in versions[0].ages] if versions else []
     rows = [
         {"key": label, "age": label}
-        | {f"v{i}": words.number(charts.count_at(v, place)) for i, v in enumerate(versions)}
+        | {f"v{i}": words.number(bars.count_at(v, place)) for i, v in enumerate(versions)}
         for place, label in enumerate(labels)
     ]
     return columns, rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from streams.monitor.page import words
@@ -21,11 +22,14 @@ class VersionsPanel:
 
     def __init__(self) -> None:
         with Panel("Encoder versions", "versions"):
+            self._problem = Problem()
             self._table = Table("Encoder versions", _VERSION_COLUMNS, empty="No version yet")
 
     def show(self, view: View) -> None:
         versions = view.snapshot.versions[:MAX_VERSIONS]
-        self._table.show([version_row(v, view.now_ms) for v in versions])
+        problem = "" if versions else versions_problem(view.snapshot.sources)
+        self._problem.show(problem)
+        self._table.show([version_row(v, view.now_ms) for v in versions], problem)
 
 
 class CanaryPanel:
@@ -102,6 +106,12 @@ _SOURCE_COLUMNS = (
     ("error", "Why", "wide"),
 )
 _VERSION_STATES = {"active": State.OK, "ready": State.IDLE, "retired": State.IDLE}
+
+
+def versions_problem(sources: Iterable[Source]) -> str:
+    """Why no version is known, if the store that has them doesn't answer."""
+    failing = (s.error for s in sources if s.name in ("versions", "cassandra") and not s.ok)
+    return next(failing, "")
 
 
 def version_row(found: EncoderVersion, now_ms: int) -> dict[str, Any]:

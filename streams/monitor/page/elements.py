@@ -69,6 +69,12 @@ def set_class(element: ui.element, name: str, on: bool) -> None:
         element.classes(add=name if on else None, remove=None if on else name)
 
 
+def set_visible(element: ui.element, on: bool) -> None:
+    """Have it on the page or not."""
+    if element.visible != on:
+        element.set_visibility(on)
+
+
 class Panel:
     """A titled section; used as a context manager it takes the content."""
 
@@ -99,7 +105,7 @@ class Problem:
         self._box.set_visibility(False)
 
     def show(self, problem: str) -> None:
-        self._box.set_visibility(bool(problem))
+        set_visible(self._box, bool(problem))
         if problem:
             told = problem.startswith(words.CAN_NOT_TELL)
             self._text.text = problem if told else f"Can't tell: {problem}"
@@ -157,9 +163,10 @@ class Table:
         self._table.props["rows-per-page-options"] = [0]
         self._table.add_slot("body-cell-state", _STATE_CELL)
 
-    def show(self, rows: Sequence[dict[str, Any]]) -> None:
-        """`rows` need a unique `key`."""
+    def show(self, rows: Sequence[dict[str, Any]], problem: str = "") -> None:
+        """`rows` need a unique `key`. With a problem, no rows don't mean that there are none."""
         found = list(rows)
+        set_visible(self._table, bool(found) or not problem)
         if self._table.rows != found:
             self._table.rows = found
         set_prop(self._table, "hide-pagination", len(found) <= self._page_size)

@@ -7,14 +7,14 @@ from typing import Any
 
 from nicegui import ui
 
-from streams.monitor.page.elements import Table, Text, box, set_prop
+from streams.monitor.page.elements import Table, Text, box, set_prop, set_visible
 
 
 class Chart:
     """A figure: caption, chart, and the chart as a table for who asks for it."""
 
     def __init__(self, caption: str, classes: str = "") -> None:
-        with box(f"chart {classes}", "figure"):
+        with box(f"chart {classes}", "figure") as self._figure:
             self._caption = Text(caption, "figcaption")
             self._chart = ui.echart({"series": []}, renderer="svg")
             self._chart.props("role=img")
@@ -23,6 +23,10 @@ class Chart:
                 self._holder = box()
         self._columns: list[tuple[str, str, str]] = []
         self._table: Table | None = None
+
+    def hide(self) -> None:
+        """There is nothing to draw."""
+        set_visible(self._figure, False)
 
     def show(
         self,
@@ -33,6 +37,7 @@ class Chart:
         height: int | None = None,
     ) -> None:
         """Draw; `rows` of `columns` say the same in words."""
+        set_visible(self._figure, True)
         self._caption.text = caption
         set_prop(self._chart, "aria-label", f"{caption}. The table below says the same.")
         if self._chart.options != options:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from streams.monitor.page import words
-from streams.monitor.page.elements import Chip, Panel, Problem, Table, Text, box, state_cell
+from streams.monitor.page.elements import (
+    Chip,
+    Panel,
+    Problem,
+    Table,
+    Text,
+    box,
+    set_visible,
+    state_cell,
+)
 from streams.monitor.page.view import View
 from streams.monitor.snapshot import DeadLetter, Partition, Partitions, State, Worker
 
@@ -23,7 +32,7 @@ class PartitionsPanel:
         self._panel = Panel("Partitions", "partitions")
         with self._panel:
             self._problem = Problem()
-            with box("counts"):
+            with box("counts") as self._counts_box:
                 self._counts = {
                     state: Chip("chip-count")
                     for state in (State.OK, State.IDLE, State.BEHIND, State.DOWN)
@@ -38,14 +47,18 @@ class PartitionsPanel:
         found = view.snapshot.partitions
         self._problem.show(found.problem)
         self._panel.hint.text = (
-            f"{words.plural(found.num_partitions, 'partition')} of both topics"
+            ""
+            if found.problem and not found.num_partitions
+            else f"{words.plural(found.num_partitions, 'partition')} of both topics"
             if not found.worst or len(found.worst) >= found.num_partitions
             else f"{len(found.worst):,} of {found.num_partitions:,} partitions in the table, "
             "worst first"
         )
         for state, text in partition_counts(found).items():
             self._counts[state].show(state, text)
-        self._table.show([partition_row(p) for p in found.worst[:MAX_PARTITIONS]])
+        set_visible(self._counts_box, bool(found.num_partitions) or not found.problem)
+        rows = [partition_row(p) for p in found.worst[:MAX_PARTITIONS]]
+        self._table.show(rows, found.problem)
 
 
 class WorkersPanel:
@@ -93,10 +106,11 @@ class DeadLettersPanel:
                     "share": words.share(count / total if total else 0.0),
                 }
                 for reason, count in sorted(found.by_reason, key=lambda r: -r[1])
-            ]
+            ],
+            found.problem,
         )
         letters = found.recent[:MAX_DEAD_LETTERS]
-        self._recent.show([letter_row(d, view.now_ms) for d in letters])
+        self._recent.show([letter_row(d, view.now_ms) for d in letters], found.problem)
         self._advice.text = (
             "See and replay them with: headwater dead-letters" if found.by_reason else ""
         )
