@@ -249,6 +249,7 @@ def test_it_comes_back_after_the_monitor_was_killed(browser: Browser, tmp_path: 
 def test_look_up_of_a_user(tab: Watched) -> None:
     page = tab.page
     look_up(page, "u-881")
+    expect(page.get_by_label("User id")).to_be_focused()
     answer = page.locator("#lookup")
     for text in (
         "u-881, read in 11 ms",

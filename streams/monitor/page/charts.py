@@ -157,7 +157,8 @@ def _objective_series(series: Series) -> Options:
             "animation": False,
             "lineStyle": {"color": chart_style.MUTED, "type": "dashed", "width": 1},
             "label": {
-                "position": "insideEndTop",
+                # At both ends, so that two lines that lie close keep their names apart.
+                "position": "insideStartTop" if series.feature == "sequence" else "insideEndTop",
                 "formatter": f"{series.feature}s: objective "
                 f"{words.duration(series.objective_seconds)}",
                 "color": chart_style.MUTED,

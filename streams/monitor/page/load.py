@@ -85,7 +85,7 @@ class DeadLettersPanel:
         with self._panel:
             self._problem = Problem()
             with box("one-three"):
-                self._reasons = Table("By reason", _REASON_COLUMNS, empty="None")
+                self._reasons = Table("By reason", _REASON_COLUMNS, empty="No dead letter")
                 self._recent = Table("Newest dead letters", _LETTER_COLUMNS, empty="None")
             self._advice = Text("", "p", "hint")
 
@@ -110,7 +110,8 @@ class DeadLettersPanel:
             found.problem,
         )
         letters = found.recent[:MAX_DEAD_LETTERS]
-        self._recent.show([letter_row(d, view.now_ms) for d in letters], found.problem)
+        nothing = found.problem if found.by_reason else "no dead letter at all"
+        self._recent.show([letter_row(d, view.now_ms) for d in letters], nothing)
         self._advice.text = (
             "See and replay them with: headwater dead-letters" if found.by_reason else ""
         )

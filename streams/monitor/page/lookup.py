@@ -31,12 +31,14 @@ class LookupPanel:
         panel = Panel("Look up a user", "lookup", "What a reader gets for this user right now")
         with panel:
             with box("lookup-form", "form").props("role=search") as form:
-                self._input = ui.input("User id").props("outlined dense clearable")
+                self._input = ui.input("User id").props("outlined dense clearable color=chosen")
                 self._input.props(f"maxlength={MAX_USER_ID} autocomplete=off input-id=lookup-user")
                 ui.button("Look up", icon="search", color=None).props(
                     "type=submit unelevated no-caps"
                 )
                 form.on("submit.prevent", self.look_up)
+                # Without this the button takes the focus, and the next name needs a click.
+                self._input.on("keydown.enter.prevent", self.look_up)
             self._status = Text("", "p", "hint").props("role=status")
             self._answer = box("lookup-answer")
 
@@ -68,7 +70,7 @@ class LookupPanel:
         with self._answer:
             for representation in found.representations:
                 _representation(representation)
-            for sequence in found.sequences:
+            for sequence in sorted(found.sequences, key=lambda s: not s.length):
                 _sequence(sequence)
 
 
@@ -103,7 +105,8 @@ def representation_facts(found: RepresentationRead) -> list[tuple[str, str]]:
     """The facts of a representation as names and texts."""
     facts = [("Came from", found.tier or words.DASH)]
     if found.encoder:
-        facts.append(("Encoder, version", f"{found.encoder}, version {found.version}"))
+        version = f"version {found.version}" if found.version else "no active version"
+        facts.append(("Encoder, version", f"{found.encoder}, {version}"))
     if found.as_of is not None:
         facts.append(("As of", words.moment(found.as_of)))
         facts.append(("Age", words.duration(found.age_seconds)))
