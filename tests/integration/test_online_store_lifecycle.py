@@ -63,7 +63,9 @@ def test_a_view_that_was_dropped_comes_back_empty(
         assert read(store, "other:a")["a"] == [7]
         with admin_session(cassandra_settings) as session:
             session.set_keyspace(cassandra_settings.keyspace)
-            keys = session.execute("SELECT DISTINCT feature_view FROM feature_row", timeout=30)
+            keys = session.execute(
+                "SELECT DISTINCT feature_view, entity_key FROM feature_row", timeout=30
+            )
             assert not [k for k in keys if k.feature_view.startswith(f"{store.project}/stats")]
         view = view_of("stats", a=Int64)
     assert purge(cassandra_settings) == 0

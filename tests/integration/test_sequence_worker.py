@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import signal
 import time
 from collections.abc import Iterable
@@ -481,7 +482,7 @@ def test_metrics_are_exposed_and_stages_measured(platform: Platform) -> None:
     platform.wait_caught_up()
     status, body = worker.get("metrics")
     assert status == 200
-    assert 'headwater_records_total{outcome="applied"' in body
+    assert re.search(r'^headwater_records_total\{[^}]*outcome="applied"', body, re.MULTILINE)
     stages = worker.state()["stages"]
     for stage in ("broker_to_folded", "folded_to_stored", "stored_to_requested"):
         assert stages[f"{stage}/live"]["count"] == len(events)
