@@ -115,11 +115,14 @@ def _picture(report: dict[str, Any]) -> Group:
 
 
 def _counters(counters: dict[str, int] | None) -> str:
-    """The conservation of records, zeros left out."""
+    """A worker's counters, zeros left out; a sequence worker's show that none is lost (R4)."""
     if not counters:
         return ""
-    parts = [f"{counters[name]:,} {name.replace('_', ' ')}" for name in OUTCOMES if counters[name]]
-    return f"{counters['consumed']:,} consumed = " + (" + ".join(parts) or "0")
+    names = OUTCOMES if OUTCOMES[0] in counters else [n for n in counters if n != "consumed"]
+    parts = [f"{counters[name]:,} {name.replace('_', ' ')}" for name in names if counters[name]]
+    if names is OUTCOMES:
+        return f"{counters['consumed']:,} consumed = " + (" + ".join(parts) or "0")
+    return ", ".join([f"{counters['consumed']:,} consumed", *parts])
 
 
 def _filled(*tables: Any) -> list[Any]:
