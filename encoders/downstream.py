@@ -1,4 +1,4 @@
-"""What a small ranker can make of served features: columns for `evaluation.compare_downstream`.
+"""What a small ranker can make of served features: columns for `ranker.compare_downstream`.
 
 A question is a user at a moment and an item: will the user like it? Everything here is a function
 of what was served at that moment, so stale and fresh features come from the same code.
@@ -23,6 +23,7 @@ from encoders.data import Floats, Ints
 _SIMILARITY_SCALE = 0.2
 # So many events of average value are added to every mean: few events prove little.
 _PRIOR_EVENTS = 5.0
+_PRIOR_WEIGHT = 0.05
 _NEWEST = 5
 
 
@@ -72,28 +73,32 @@ def served_features(
     from_vector = np.stack(
         ((vector_QD * next_QD).sum(1), (vector_QD * value_QD).sum(1), present_Q), axis=1
     )
-    from_sequence = np.stack(
-        [
-            _sequence_features(space, item_QD, one)
-            for item_QD, one in zip(next_QD, served, strict=True)
-        ]
-    )
+    from_sequence = _sequences_features(space, next_QD, served)
     parts = [from_vector, from_sequence, *([vector_QD] if with_vector else [])]
     return np.concatenate(parts, axis=1).astype(np.float32)
 
 
-def _sequence_features(space: ItemSpace, item_D: Floats, served: Served) -> Floats:
+def _sequences_features(space: ItemSpace, next_QD: Floats, served: Sequence[Served]) -> Floats:
+    """The vectors of all served items are made at once, then looked at question by question."""
+    ends = np.cumsum([len(one.item_hash) for one in served])
+    every_LD, _ = space.vectors(np.concatenate([one.item_hash for one in served]))
+    rows = []
+    for item_D, one, end in zip(next_QD, served, ends, strict=True):
+        next_LD = every_LD[end - len(one.item_hash) : end]
+        value_L = (one.value - space.value_mean) / space.value_scale
+        rows.append(_sequence_features(item_D, next_LD, value_L))
+    return np.stack(rows)
+
+
+def _sequence_features(item_D: Floats, next_LD: Floats, value_L: Floats) -> Floats:
     """How the user values things, and things like this one; values are standardised."""
-    valued = np.isfinite(served.value)
+    length = np.log1p(len(value_L))
+    valued = np.isfinite(value_L)
     if not valued.any():
-        return np.array([0, 0, 0, 0, 0, np.log1p(len(served.item_hash))], np.float32)
-    value_L = (served.value[valued] - space.value_mean) / space.value_scale
+        return np.array([0, 0, 0, 0, 0, length], np.float32)
+    next_LD, value_L = next_LD[valued], value_L[valued]
     mean = value_L.sum() / (len(value_L) + _PRIOR_EVENTS)
-    next_LD, _ = space.vectors(served.item_hash[valued])
     weight_L = np.exp((next_LD @ item_D - 1) / _SIMILARITY_SCALE)
-    alike = (weight_L * (value_L - mean)).sum() / (weight_L.sum() + 0.05)
+    alike = (weight_L * (value_L - mean)).sum() / (weight_L.sum() + _PRIOR_WEIGHT)
     newest = value_L[-_NEWEST:].sum() / (len(value_L[-_NEWEST:]) + 1)
-    spread = value_L.std()
-    return np.array(
-        [1, mean, newest, alike, spread, np.log1p(len(served.item_hash))], np.float32
-    )
+    return np.array([1, mean, newest, alike, value_L.std(), length], np.float32)
