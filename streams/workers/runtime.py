@@ -142,7 +142,7 @@ class Runtime:
         except HeadwaterError as error:
             self.fail(error)
             clean = False
-        watchdog = _end_hard_after(2 * _CLOSE_SECONDS)
+        watchdog = _end_hard_after(2 * _CLOSE_SECONDS, 1)
         await self._close()
         watchdog.set()
         unregister(path)
@@ -421,7 +421,10 @@ def run_to_end(make: Callable[[], Runtime]) -> int:
     gc.set_threshold(200_000, 20, 100)
 
     async def run() -> int:
-        return await make().run()
+        code = await make().run()
+        # What was given up on the way, a request to a hung broker, must not hold up the end.
+        _end_hard_after(_CLOSE_SECONDS, code)
+        return code
 
     try:
         return asyncio.run(run())
@@ -452,14 +455,14 @@ def _loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _end_hard_after(seconds: float) -> threading.Event:
+def _end_hard_after(seconds: float, code: int) -> threading.Event:
     """End the process if closing hangs, in a driver's thread for example; set it to call it off."""
     closed = threading.Event()
 
     def watch() -> None:
         if not closed.wait(seconds):
             log.error("closing hangs; ending the process")
-            os._exit(1)
+            os._exit(code)
 
     threading.Thread(target=watch, daemon=True).start()
     return closed
