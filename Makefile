@@ -6,10 +6,10 @@ COMPILE := $(UV) pip compile --quiet --python-version 3.11 --python-platform x86
 	--generate-hashes --no-annotate --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lock screenshots clean distclean
+.PHONY: help setup demo test test-faults bench check format lock screenshots clean distclean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 setup: ## install everything below .venv and .headwater-cache (cached)
 	@$(PYTHON) infra/local/bootstrap.py
@@ -19,6 +19,12 @@ demo: setup ## the whole platform on real data, with a report (ARGS=--keep leave
 
 test: setup ## all tests, on a real local stack (ARGS=path or options of pytest)
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-faults: setup ## the long form of the fault tests: crashes, outages, rebalances, floods, delays (an hour)
+	@$(BIN)/python -m pytest -m "long or not long" tests/faults tests/integration/test_monitor.py $(ARGS)
+
+bench: setup ## every speed and memory claim beside its competitors, into build/bench (45 minutes)
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 check: setup ## lint, format and types
 	@$(BIN)/ruff check .
@@ -36,6 +42,8 @@ lock: setup ## resolve the dependencies of pyproject.toml and requirements/*.in 
 		-o requirements/dev.lock
 	@$(COMPILE) requirements/triton.in -o requirements/triton.lock
 	@$(COMPILE) --no-deps requirements/movielens.in -o requirements/movielens.lock
+	@for name in bytewax feast pathway quixstreams; do \
+		$(COMPILE) requirements/bench-$$name.in -o requirements/bench-$$name.lock; done
 	@$(BIN)/python -m infra.local.lock_jars
 
 screenshots: setup ## pictures of the monitor's page for the README (needs chromium)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from encoders.model import JaggedBatch
 from streams.encoder_input import EncoderInput
 from streams.errors import ConfigError
+from streams.freshness import CANARY_PREFIX
 from streams.sequences import stable_hash
 
 Ints = NDArray[np.int64]
@@ -130,6 +131,8 @@ def _checked(table: pa.Table, path: Path) -> pa.Table:
         table = table.select(_SCHEMA.names).cast(_SCHEMA)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise ConfigError(f"{path} doesn't hold events: {error}; expected {_SCHEMA}") from error
+    # Nobody learns from the monitor's made-up users, nor ranks their items.
+    table = table.filter(pc.invert(pc.starts_with(table["user_id"], CANARY_PREFIX)))
     if table.num_rows == 0:
         raise ConfigError(f"{path} holds no events")
     return table

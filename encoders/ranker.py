@@ -49,8 +49,10 @@ def compare_downstream(
     """The ranker with `base`, with base and `stale`, with base and `fresh` features.
 
     Trained on the questions in `train_Q`, judged on the others. Raises ValueError if one of the two
-    parts lacks likes or dislikes.
+    parts lacks likes or dislikes, or if a feature isn't finite.
     """
+    if not all(np.isfinite(features).all() for features in (base_QF, stale_QF, fresh_QF)):
+        raise ValueError("features must be finite: replace what is absent by a value and a flag")
     for part in (train_Q, ~train_Q):
         if len(np.unique(labels_Q[part])) < 2:
             raise ValueError("both parts need questions with label 0 and with label 1")

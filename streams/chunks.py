@@ -25,7 +25,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -39,19 +39,22 @@ FORMAT = 1
 HEAD_FORMAT = 1
 NAN = float("nan")
 
-_SEPARATOR = b"\xff"
+# The layout, for who cuts a chunk into columns by itself.
+HEADER = struct.Struct("<B3xI")
+LENGTHS = struct.Struct("<4I")
+EVENT_BYTES = 8 + 8 + 4 + 2 + 2
+SEPARATOR = b"\xff"
+
 _NO_SURFACE = ("",)
-_HEADER = struct.Struct("<B3xI")
-_LENGTHS = struct.Struct("<4I")
-_EVENT_BYTES = 8 + 8 + 4 + 2 + 2
 _HEAD_ENTRY_BYTES = 8 + 4
+
+
+_unsigned_hash: Callable[[bytes], int] = xxhash.xxh3_64_intdigest
 
 
 def stable_hash(text: str | bytes) -> int:
     """Signed 64-bit hash of `text`, the same in every process and version (xxh3); "" is 0."""
-    if not text:
-        return 0
-    unsigned: int = xxhash.xxh3_64_intdigest(text if isinstance(text, bytes) else text.encode())
+    unsigned = _unsigned_hash(text if isinstance(text, bytes) else text.encode()) if text else 0
     return unsigned - (1 << 64) if unsigned >> 63 else unsigned
 
 
@@ -101,12 +104,12 @@ class Chunk:
 
     def __init__(self) -> None:
         self.times = array("q")
-        self.item_hashes = array("q")
+        self.item_hashes = array("Q")  # the bits of `stable_hash`, without a sign to work out
         self.values = array("f")
         self.type_codes = array("H")
         self.surface_codes = array("H")
-        self.item_ids = bytearray(_SEPARATOR)
-        self.event_ids = bytearray(_SEPARATOR)
+        self.item_ids = bytearray(SEPARATOR)
+        self.event_ids = bytearray(SEPARATOR)
         # Tuples: most chunks share a few of them, and the garbage collector passes them over.
         self.event_types: tuple[str, ...] = ()
         self.surfaces: tuple[str, ...] = _NO_SURFACE
@@ -114,33 +117,39 @@ class Chunk:
     def __len__(self) -> int:
         return len(self.times)
 
-    def append(self, event: Event, needle: bytes, item: bytes, item_hash: int) -> None:
+    def append(self, event: Event, needle: bytes, item: bytes) -> None:
         """Add an event that sorts after all others.
 
-        `needle` is `needle_of(event.event_id)`, `item` the item id in UTF-8, `item_hash` its
-        `stable_hash`: made once for all views of an event.
+        `needle` is `needle_of(event.event_id)`, `item` the item id in UTF-8: made once for all
+        views of an event.
         """
         self.times.append(event.event_time)
-        self.item_hashes.append(item_hash)
+        self.item_hashes.append(_unsigned_hash(item) if item else 0)
         value = event.value
         self.values.append(NAN if value is None else value)
         event_type, surface = event.event_type, event.surface
-        if event_type not in self.event_types:
+        try:
+            self.type_codes.append(self.event_types.index(event_type))
+        except ValueError:
+            self.type_codes.append(len(self.event_types))
             self.event_types += (event_type,)
-        self.type_codes.append(self.event_types.index(event_type))
         if surface is None:
             self.surface_codes.append(0)
         else:
-            if surface not in self.surfaces:
+            try:
+                self.surface_codes.append(self.surfaces.index(surface))
+            except ValueError:
+                self.surface_codes.append(len(self.surfaces))
                 self.surfaces += (surface,)
-            self.surface_codes.append(self.surfaces.index(surface))
-        self.item_ids += item
-        self.item_ids += _SEPARATOR
-        self.event_ids += needle[1:]
+        texts = self.item_ids
+        texts += item
+        texts += SEPARATOR
+        texts = self.event_ids
+        texts += needle[1:]
 
-    def insert(self, index: int, event: Event, needle: bytes, item: bytes, item_hash: int) -> None:
+    def insert(self, index: int, event: Event, needle: bytes, item: bytes) -> None:
         """Like `append`, at `index`; costs a rewrite of the two text columns."""
-        self.append(event, needle, item, item_hash)
+        self.append(event, needle, item)
         for column in self._columns():
             column.insert(index, column.pop())
         items, ids = _split(self.item_ids), _split(self.event_ids)
@@ -169,7 +178,7 @@ class Chunk:
     def find(self, needle: bytes) -> int:
         """Index of the event with this id (see `needle_of`), or -1."""
         position = self.event_ids.find(needle)
-        return -1 if position < 0 else self.event_ids.count(_SEPARATOR, 0, position)
+        return -1 if position < 0 else self.event_ids.count(SEPARATOR, 0, position)
 
     def index_of(self, event_time: int, needle: bytes) -> int:
         """Where an event with this time and id belongs (UTF-8 keeps the order of code points)."""
@@ -181,7 +190,7 @@ class Chunk:
 
     def ends_after(self, needle: bytes) -> bool:
         """Whether the newest event's id is greater than or equal to this one."""
-        start = self.event_ids.rfind(_SEPARATOR, 0, -1)
+        start = self.event_ids.rfind(SEPARATOR, 0, -1)
         return self.event_ids[start + 1 : -1] >= needle[1:-1]
 
     def split_point(self) -> int:
@@ -206,9 +215,7 @@ class Chunk:
 
     def append_stored(self, event: StoredEvent) -> None:
         """Add an event that was stored before and sorts after all others."""
-        again = as_event(event)
-        item = event.item_id.encode()
-        self.append(again, needle_of(event.event_id), item, stable_hash(item))
+        self.append(as_event(event), needle_of(event.event_id), event.item_id.encode())
 
     def __iter__(self) -> Iterator[StoredEvent]:
         """The events, oldest first."""
@@ -230,13 +237,13 @@ class Chunk:
         texts = (self.item_ids, self.event_ids, types, surfaces)
         return b"".join(
             (
-                _HEADER.pack(FORMAT, len(self.times)),
+                HEADER.pack(FORMAT, len(self.times)),
                 self.times,
                 self.item_hashes,
                 self.values,
                 self.type_codes,
                 self.surface_codes,
-                _LENGTHS.pack(*map(len, texts)),
+                LENGTHS.pack(*map(len, texts)),
                 *texts,
             )
         )
@@ -245,10 +252,10 @@ class Chunk:
     def decode(cls, blob: bytes) -> Chunk:
         """Read a blob. Raises UnknownFormat for another version's format or a damaged blob."""
         count = _check_header(blob, FORMAT, "chunk")
-        texts = split_texts(blob, _HEADER.size + count * _EVENT_BYTES)
+        texts = split_texts(blob, HEADER.size + count * EVENT_BYTES)
         chunk = cls()
         view = memoryview(blob)
-        offset = _HEADER.size
+        offset = HEADER.size
         for column in chunk._columns():
             end = offset + count * column.itemsize
             column.frombytes(view[offset:end])
@@ -263,8 +270,8 @@ def split_texts(blob: bytes, offset: int) -> tuple[bytes, bytes, bytes, bytes]:
 
     Raises UnknownFormat if they don't end where the blob ends.
     """
-    start = offset + _LENGTHS.size
-    lengths = _LENGTHS.unpack_from(blob, offset) if start <= len(blob) else ()
+    start = offset + LENGTHS.size
+    lengths = LENGTHS.unpack_from(blob, offset) if start <= len(blob) else ()
     if not lengths or start + sum(lengths) != len(blob):
         raise UnknownFormat(f"a chunk of {len(blob)} bytes is cut off or damaged")
     parts = []
@@ -283,26 +290,26 @@ def encode_head(directory: list[tuple[int, int]]) -> bytes:
     """The head row: (chunk key, number of events) of every chunk but the newest, oldest first."""
     keys = array("q", [key for key, _ in directory])
     counts = array("I", [count for _, count in directory])
-    return b"".join((_HEADER.pack(HEAD_FORMAT, len(keys)), keys, counts))
+    return b"".join((HEADER.pack(HEAD_FORMAT, len(keys)), keys, counts))
 
 
 def decode_head(blob: bytes) -> list[tuple[int, int]]:
     """Read a head row. Raises UnknownFormat."""
     count = _check_header(blob, HEAD_FORMAT, "head")
-    if len(blob) != _HEADER.size + count * _HEAD_ENTRY_BYTES:
+    if len(blob) != HEADER.size + count * _HEAD_ENTRY_BYTES:
         raise UnknownFormat(f"a head of {len(blob)} bytes is cut off or damaged")
     keys, counts = array("q"), array("I")
-    middle = _HEADER.size + count * keys.itemsize
-    keys.frombytes(blob[_HEADER.size : middle])
+    middle = HEADER.size + count * keys.itemsize
+    keys.frombytes(blob[HEADER.size : middle])
     counts.frombytes(blob[middle : middle + count * counts.itemsize])
     return list(zip(keys, counts, strict=True))
 
 
 def _check_header(blob: bytes, known: int, what: str) -> int:
-    if len(blob) < _HEADER.size or blob[0] != known:
+    if len(blob) < HEADER.size or blob[0] != known:
         found = blob[0] if blob else "nothing"
         raise UnknownFormat(f"a {what} has format {found}; this version reads {known}: upgrade it")
-    count: int = _HEADER.unpack_from(blob)[1]
+    count: int = HEADER.unpack_from(blob)[1]
     return count
 
 
@@ -317,11 +324,11 @@ def _table_texts(column: bytes) -> tuple[str, ...]:
 
 
 def _split(column: bytes | bytearray) -> list[bytes]:
-    return bytes(column[1:-1]).split(_SEPARATOR) if len(column) > 1 else []
+    return bytes(column[1:-1]).split(SEPARATOR) if len(column) > 1 else []
 
 
 def _join(texts: list[bytes]) -> bytearray:
-    return bytearray(_SEPARATOR + b"".join([text + _SEPARATOR for text in texts]))
+    return bytearray(SEPARATOR + b"".join([text + SEPARATOR for text in texts]))
 
 
 def _texts(column: bytes | bytearray) -> list[str]:

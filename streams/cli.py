@@ -19,7 +19,7 @@ COMMANDS_GROUP = "headwater.commands"
 
 # name -> (module:attribute, one line for the list of commands)
 _COMMANDS = {
-    "apply": ("streams.commands.features:apply", "Create topics, tables and features."),
+    "apply": ("streams.commands.apply:apply", "Create topics, tables and features."),
     "config": ("streams.commands.config:config", "Print the settings and their sources."),
     "dead-letters": ("streams.commands.dead_letters:dead_letters", "See and replay bad records."),
     "forget": ("streams.commands.events:forget", "Delete users, in the order of the log."),

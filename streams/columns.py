@@ -7,18 +7,20 @@ a chunk is described in `streams.chunks`.
 from __future__ import annotations
 
 import struct
+from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.chunks import FORMAT, split_texts, texts_of
+from streams.chunks import EVENT_BYTES, FORMAT, HEADER, LENGTHS, SEPARATOR, texts_of
 from streams.errors import UnknownFormat
 from streams.sequences import SequenceView
 
-_HEADER = struct.Struct("<B3xI")
-_SEPARATOR = 0xFF
+_TIMES = HEADER.size  # where a chunk's column of times begins
+_TIME = struct.Struct("<q")
 
 
 class SequenceColumns:
@@ -34,33 +36,26 @@ class SequenceColumns:
 
     def __init__(self, users: Sequence[Sequence[bytes]], view: SequenceView) -> None:
         """`users`: the chunks of each, oldest first. Raises UnknownFormat."""
-        parts: list[list[bytes]] = [[] for _ in range(6)]
-        types, surfaces = _Tables(), _Tables()
-        ends: list[int] = []
-        counts: list[int] = []
-        total = 0
+        parts = _Parts()
+        offsets, newest = [0], []
         for chunks in users:
-            for blob in chunks:
-                count = _take(blob, parts, types, surfaces)
-                counts.append(count)
-                total += count
-            ends.append(total)
-        times, hashes, values, type_codes, surface_codes, texts = parts
-        self.offsets: NDArray[np.int64] = np.array([0, *ends], np.int64)
-        self.event_time: NDArray[np.int64] = np.frombuffer(b"".join(times), "<i8")
-        self.item_hash: NDArray[np.int64] = np.frombuffer(b"".join(hashes), "<i8")
-        self.value: NDArray[np.float32] = np.frombuffer(b"".join(values), "<f4")
-        self.event_type = types.codes(b"".join(type_codes), counts)
-        self.surface = surfaces.codes(b"".join(surface_codes), counts)
-        self.event_types = tuple(types.texts)
-        self.surfaces = tuple(surfaces.texts)
-        # FF text FF text … FF over all events; `_kept` names those of them that are in the columns.
-        self._texts = b"".join([*texts, b"\xff"])
-        self._kept: NDArray[np.intp] | None = None
-        self._trim(view)
+            newest.append(parts.take_user(chunks, view))
+            offsets.append(parts.num_events)
+        self.offsets: NDArray[np.int64] = np.array(offsets, np.int64)
+        # (B,) int64, ms: the newest event's time; -1 for a user without events.
+        self.newest_time: NDArray[np.int64] = np.array(newest, np.int64)
+        # Joined into bytearrays: arrays over them can be written, which torch asks for.
+        self.event_time: NDArray[np.int64] = np.frombuffer(_joined(parts.times), "<i8")
+        self.item_hash: NDArray[np.int64] = np.frombuffer(_joined(parts.item_hashes), "<i8")
+        self.value: NDArray[np.float32] = np.frombuffer(_joined(parts.values), "<f4")
+        self.event_type = parts.types.codes(_joined(parts.type_codes), parts.counts)
+        self.surface = parts.surfaces.codes(_joined(parts.surface_codes), parts.counts)
+        self.event_types = tuple(parts.types.texts)
+        self.surfaces = tuple(parts.surfaces.texts)
+        self._texts = parts.texts  # FF text FF text …, of each chunk
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self.newest_time)
 
     @property
     def num_events(self) -> int:
@@ -68,55 +63,93 @@ class SequenceColumns:
         return len(self.event_time)
 
     @cached_property
-    def newest_time(self) -> NDArray[np.int64]:
-        """(B,) int64, ms: the newest event's time; -1 for a user without events."""
-        newest = np.full(len(self), -1, np.int64)
-        some = self.offsets[1:] > self.offsets[:-1]
-        newest[some] = self.event_time[self.offsets[1:][some] - 1]
-        return newest
-
-    @cached_property
     def item_ids(self) -> list[str]:
         """(N,) item ids; decoded when first asked for."""
         # An undecodable FF becomes the lone surrogate DCFF, which no stored text contains.
-        texts = self._texts[1:-1].decode("utf-8", "surrogateescape").split("\udcff")
-        if self._kept is None:
-            return texts if self.num_events else []
-        return [texts[index] for index in self._kept.tolist()]
+        texts = b"".join(self._texts)[1:]
+        return texts.decode("utf-8", "surrogateescape").split("\udcff") if self._texts else []
 
     def item_texts(self) -> tuple[bytes, NDArray[np.intp]]:
-        """The item ids in UTF-8, each behind an FF, and where each FF is; (N + 1,) places.
+        """The item ids in UTF-8, each behind an FF, and where each FF is; (N + 1,) places."""
+        texts = b"".join([*self._texts, SEPARATOR])
+        return texts, np.flatnonzero(np.frombuffer(texts, np.uint8) == SEPARATOR[0])
 
-        Ids of one user lie side by side, since what is trimmed is always a user's oldest events.
-        """
-        places = np.flatnonzero(np.frombuffer(self._texts, np.uint8) == _SEPARATOR)
-        if self._kept is None:
-            return self._texts, places
-        texts = np.frombuffer(self._texts, np.uint8)
-        lengths = np.diff(places)[self._kept]
-        kept = np.zeros(len(texts), bool)
-        kept[ranges(places[:-1][self._kept], lengths)] = True
-        kept[-1] = True
-        ends = np.concatenate(([0], np.cumsum(lengths)))
-        return texts[kept].tobytes(), ends
 
-    def _trim(self, view: SequenceView) -> None:
-        """Leave what belongs to the sequence (R1): chunks hold up to one chunk more."""
-        sizes = np.diff(self.offsets)
-        longest = int(sizes.max(initial=0))
-        if longest <= view.max_length and view.max_age_ms is None:
-            return
-        place = np.arange(self.num_events)
-        keep = place >= np.repeat(self.offsets[1:] - view.max_length, sizes)
-        if view.max_age_ms is not None:
-            keep &= self.event_time >= np.repeat(self.newest_time - view.max_age_ms, sizes)
-        if keep.all():
-            return
-        kept_before = np.concatenate(([0], np.cumsum(keep)))
-        self.offsets = kept_before[self.offsets].astype(np.int64)
-        self._kept = np.flatnonzero(keep)
-        for name in ("event_time", "item_hash", "value", "event_type", "surface"):
-            setattr(self, name, getattr(self, name)[self._kept])
+class _Parts:
+    """The columns as they are cut out of the chunks."""
+
+    __slots__ = (
+        "counts",
+        "item_hashes",
+        "num_events",
+        "surface_codes",
+        "surfaces",
+        "texts",
+        "times",
+        "type_codes",
+        "types",
+        "values",
+    )
+
+    def __init__(self) -> None:
+        self.num_events = 0
+        self.counts: list[int] = []
+        self.times: list[bytes] = []
+        self.item_hashes: list[bytes] = []
+        self.values: list[bytes] = []
+        self.type_codes: list[bytes] = []
+        self.surface_codes: list[bytes] = []
+        self.texts: list[bytes] = []
+        self.types, self.surfaces = _Tables(), _Tables()
+
+    def take_user(self, chunks: Sequence[bytes], view: SequenceView) -> int:
+        """Take what belongs to the sequence (R1) out of a user's chunks, which hold up to one
+        chunk more; answers the newest event's time, -1 if there is none."""
+        counts = [_num_events(blob) for blob in chunks]
+        excess = sum(counts) - view.max_length
+        newest = -1
+        for blob, count in zip(reversed(chunks), reversed(counts), strict=True):
+            if count:
+                (newest,) = _TIME.unpack_from(blob, _TIMES + 8 * (count - 1))
+                break
+        oldest = None if view.max_age_ms is None else newest - view.max_age_ms
+        for blob, count in zip(chunks, counts, strict=True):
+            skip = min(max(excess, 0), count)
+            excess -= count
+            if oldest is not None and skip < count:
+                (event_time,) = _TIME.unpack_from(blob, _TIMES + 8 * skip)
+                if event_time < oldest:
+                    times = array("q", blob[_TIMES : _TIMES + 8 * count])
+                    skip = bisect_left(times, oldest, skip)
+            if skip < count:
+                self._take(blob, count, skip)
+        return newest
+
+    def _take(self, blob: bytes, count: int, skip: int) -> None:
+        """Cut a chunk into its columns, without the `skip` oldest of its events."""
+        hashes = _TIMES + 8 * count
+        values = hashes + 8 * count
+        type_codes = values + 4 * count
+        surface_codes = type_codes + 2 * count
+        end = surface_codes + 2 * count
+        self.times.append(blob[_TIMES + 8 * skip : hashes])
+        self.item_hashes.append(blob[hashes + 8 * skip : values])
+        self.values.append(blob[values + 4 * skip : type_codes])
+        self.type_codes.append(blob[type_codes + 2 * skip : surface_codes])
+        self.surface_codes.append(blob[surface_codes + 2 * skip : end])
+        items, ids, types, surfaces = LENGTHS.unpack_from(blob, end)
+        start = end + LENGTHS.size
+        ends = start + items
+        texts = blob[start : ends - 1]
+        if skip:
+            texts = SEPARATOR + texts.split(SEPARATOR, skip + 1)[-1]
+        self.texts.append(texts)
+        ends += ids
+        self.types.use(blob[ends : ends + types])
+        ends += types
+        self.surfaces.use(blob[ends : ends + surfaces])
+        self.counts.append(count - skip)
+        self.num_events += count - skip
 
 
 class _Tables:
@@ -141,7 +174,7 @@ class _Tables:
                 self._flat.append(place)
         self._used.append(start)
 
-    def codes(self, raw: bytes, counts: list[int]) -> NDArray[np.uint16]:
+    def codes(self, raw: bytearray, counts: list[int]) -> NDArray[np.uint16]:
         """Codes of all chunks as places in `texts`."""
         codes = np.frombuffer(raw, "<u2")
         if len(self._starts) <= 1:
@@ -151,28 +184,21 @@ class _Tables:
         return found
 
 
-def _take(blob: bytes, parts: list[list[bytes]], types: _Tables, surfaces: _Tables) -> int:
-    """Cut a chunk into its columns; returns its number of events."""
-    if len(blob) < _HEADER.size or blob[0] != FORMAT:
+def _num_events(blob: bytes) -> int:
+    """The number of events of a chunk that is whole. Raises UnknownFormat."""
+    if len(blob) < HEADER.size or blob[0] != FORMAT:
         found = blob[0] if blob else "nothing"
         raise UnknownFormat(f"a chunk has format {found}; this version reads {FORMAT}: upgrade it")
-    count: int = _HEADER.unpack_from(blob)[1]
-    hashes = 8 + 8 * count
-    values = hashes + 8 * count
-    type_codes = values + 4 * count
-    surface_codes = type_codes + 2 * count
-    end = surface_codes + 2 * count
-    items, _, type_table, surface_table = split_texts(blob, end)
-    times, hash_part, value_part, type_part, surface_part, texts = parts
-    times.append(blob[8:hashes])
-    hash_part.append(blob[hashes:values])
-    value_part.append(blob[values:type_codes])
-    type_part.append(blob[type_codes:surface_codes])
-    surface_part.append(blob[surface_codes:end])
-    texts.append(items[:-1])
-    types.use(type_table)
-    surfaces.use(surface_table)
+    count: int = HEADER.unpack_from(blob)[1]
+    end = _TIMES + EVENT_BYTES * count
+    start = end + LENGTHS.size
+    if start > len(blob) or start + sum(LENGTHS.unpack_from(blob, end)) != len(blob):
+        raise UnknownFormat(f"a chunk of {len(blob)} bytes is cut off or damaged")
     return count
+
+
+def _joined(parts: list[bytes]) -> bytearray:
+    return bytearray().join(parts)
 
 
 def ranges(starts: NDArray[np.intp], lengths: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -114,7 +114,9 @@ class EncoderClient:
 
     def _translated(self, error: InferenceServerException) -> HeadwaterError:
         status = str(error.status() or "").removeprefix("StatusCode.")
-        text = f"Triton at {self._settings.url}: {error.message()}"
+        # A python model's error brings its traceback along, which Triton's own log has as well.
+        told = str(error.message()).partition("\n")[0]
+        text = f"Triton at {self._settings.url}: {told}"
         # A version that isn't loaded (yet) is NOT_FOUND or UNAVAILABLE: it can come back.
         if status in _NOT_NOW or status == "NOT_FOUND":
             return EncoderUnavailable(text)

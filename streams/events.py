@@ -160,7 +160,7 @@ def _what_is_wrong(value: bytes, error: Exception) -> InvalidRecord:
     if isinstance(error, RecursionError):
         return InvalidRecord("invalid_value", "nested too deeply")
     if not isinstance(error, msgspec.ValidationError):
-        return InvalidRecord(_json_reason(text), str(error))
+        return _malformed(text, error)
     try:  # a record of a later schema may differ in anything else
         schema = _decode_schema(value).schema
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -170,13 +170,14 @@ def _what_is_wrong(value: bytes, error: Exception) -> InvalidRecord:
     return InvalidRecord(_reason(str(error)), str(error))
 
 
-def _json_reason(text: str) -> str:
+def _malformed(text: str, error: Exception) -> InvalidRecord:
     """Tell NaN and Infinity, which many encoders write, from what is no JSON at all."""
+    found: list[str] = []
     try:
-        json.loads(text)
+        json.loads(text, parse_constant=found.append)
     except (ValueError, RecursionError):
-        return "not_json"
-    return "invalid_value"
+        return InvalidRecord("not_json", str(error))
+    return InvalidRecord("invalid_value", f"JSON has no {found[0]}" if found else str(error))
 
 
 def _reason(message: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from streams.columns import SequenceColumns
@@ -20,7 +20,7 @@ from streams.feast_values import representation_values, sequence_values
 from streams.feature_row_store import stored_view, view_name
 from streams.reads import process_reads
 from streams.representations import RepresentationView, read_header
-from streams.sequences import Row, SequenceView
+from streams.sequences import SequenceView
 from streams.stores import Stores
 
 _SECOND_US = 1_000_000
@@ -28,10 +28,11 @@ T = TypeVar("T")
 
 
 class Reading(NamedTuple):
-    """What all answers of one call have in common; `now` in µs."""
+    """What all answers of one call have in common; `now` in µs, `clock` in seconds."""
 
     project: str
     now: int
+    clock: Callable[[], float]
     enforce_ttl: bool
     versioning: bool
 
@@ -108,16 +109,7 @@ class _SequenceReads:
         return _sequence_answer(request, columns, reading)
 
     async def _read(self, users: list[str], views: list[str]) -> list[dict[str, list[bytes]]]:
-        outcomes = await self._stores.sequences.read_many(users, views)
-        return [chunks_by_view(rows) for rows in _whole(outcomes, ", ".join(views))]
-
-
-def chunks_by_view(rows: Sequence[Row]) -> dict[str, list[bytes]]:
-    """A user's chunks, oldest first, of rows that come newest first."""
-    chunks: dict[str, list[bytes]] = {}
-    for view, _, value, _ in reversed(rows):
-        chunks.setdefault(view, []).append(value)
-    return chunks
+        return _whole(await self._stores.sequences.read_chunks(users, views), ", ".join(views))
 
 
 def _sequence_answer(request: Request, columns: SequenceColumns, reading: Reading) -> Answer:
@@ -151,7 +143,7 @@ async def _representations(
     statuses: list[int] = []
     times: list[int | None] = []
     rows: list[dict[str, bytes]] = []
-    found: list[tuple[str, int]] = []
+    found: list[tuple[str, int, int]] = []
     for user_id, blob in zip(request.user_ids, blobs, strict=True):
         if blob is None:
             statuses.append(NOT_FOUND)
@@ -162,7 +154,7 @@ async def _representations(
         # The view's ttl is how long a vector lives after it was encoded (as in the table).
         live = header[6] * 1_000 >= oldest
         if live:
-            found.append((user_id, header[5]))
+            found.append((user_id, header[5], header[6]))
         statuses.append(PRESENT if live else EXPIRED)
         times.append(header[4] * 1_000)
         rows.append(
@@ -170,7 +162,7 @@ async def _representations(
             if live
             else {}
         )
-    process_reads().representations(view.encoder, version or "", found)
+    process_reads().representations(view.encoder, version or "", found, reading.clock())
     return Answer(
         values=[[row.get(name, b"") for row in rows] for name in request.features],
         statuses=[statuses] * len(request.features),

@@ -5,10 +5,12 @@ What consumes lives in `streams/workers/transport.py`, what produces in `streams
 
 from __future__ import annotations
 
+import socket
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 from confluent_kafka import (
@@ -27,6 +29,8 @@ from streams.errors import ConfigError, DeliveryFailed, HeadwaterError
 from streams.settings import KafkaSettings
 
 REQUEST_SECONDS = 10.0
+_DEFAULT_PORT = 9092
+_CONNECT_SECONDS = 3.0
 # Nobody is there, or who is there has only just come up or moved; the same request may succeed.
 _UNANSWERED = frozenset(
     (
@@ -36,12 +40,15 @@ _UNANSWERED = frozenset(
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.NOT_CONTROLLER,
         KafkaError.NOT_COORDINATOR,
         KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
     )
 )
 # A dead letter is the whole record, plus headers that say what was wrong and where it lay.
@@ -77,7 +84,13 @@ def home_partition(key: bytes, partitions: int) -> int:
 
 def admin_client(settings: KafkaSettings) -> AdminClient:
     """A client for the functions below. Hold it until its futures are answered: it ends with
-    its last reference, and they with it."""
+    its last reference, and they with it.
+
+    Raises DeliveryFailed at once if nobody listens at any of the addresses: librdkafka goes on
+    trying for the whole of a request's time.
+    """
+    if not any(_listens(address) for address in settings.bootstrap_servers.split(",")):
+        raise _nobody_answers(settings)
     return AdminClient(
         {
             "bootstrap.servers": settings.bootstrap_servers,
@@ -261,11 +274,26 @@ def _answered(settings: KafkaSettings) -> Iterator[None]:
         yield
     except KafkaException as error:
         if error.args[0].code() in _UNANSWERED:
-            raise DeliveryFailed(
-                f"no Kafka broker answers at {settings.bootstrap_servers}; "
-                "is it up (`headwater status`)?"
-            ) from error
+            raise _nobody_answers(settings) from error
         raise
+
+
+def _listens(address: str) -> bool:
+    """Whether a connection to `[PROTOCOL://]HOST[:PORT]` is taken."""
+    address = address.strip()
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    try:
+        place = (parts.hostname or "", parts.port or _DEFAULT_PORT)
+        with socket.create_connection(place, timeout=_CONNECT_SECONDS):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def _nobody_answers(settings: KafkaSettings) -> DeliveryFailed:
+    return DeliveryFailed(
+        f"no Kafka broker answers at {settings.bootstrap_servers}; is it up (`headwater status`)?"
+    )
 
 
 # -- records that are appended again -----------------------------------------------------------
@@ -275,14 +303,18 @@ def _answered(settings: KafkaSettings) -> Iterator[None]:
 INGESTED_AT = "ingested_at"
 
 
-class SeenRecord(Protocol):
-    """A consumed record, as aiokafka has it."""
+class ConsumedRecord(Protocol):
+    """A record as a worker gets it. Times are ms; where it lies is known from its batch."""
 
-    headers: Sequence[tuple[str, bytes]]
+    offset: int
     timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes]]
 
 
-def again_headers(record: SeenRecord) -> list[tuple[str, bytes]]:
+def again_headers(record: ConsumedRecord) -> list[tuple[str, bytes]]:
     """The headers of a record's copy on the events topic."""
     first = first_ingested_at(record.headers, record.timestamp)
     others = [(name, content) for name, content in record.headers if name != INGESTED_AT]
@@ -473,7 +505,7 @@ def read_range(
         while True:
             message = consumer.poll(REQUEST_SECONDS)
             if message is None:
-                raise DeliveryFailed(f"no Kafka broker answers at {settings.bootstrap_servers}")
+                raise _nobody_answers(settings)
             error = message.error()
             if error is not None:
                 if error.code() == KafkaError._PARTITION_EOF:

@@ -11,9 +11,11 @@ _HEAD = """# Metrics
 Generated from the catalogue in `streams/metrics.py` by `python -m streams.metric_docs`; a test
 compares the two.
 
-Every process exposes its part at `/metrics`, in Prometheus' text format: workers on their metrics
-port, the monitor on its own. Labels are bounded: never a user, an item or an event. Beside these,
-each process has prometheus-client's `process_*` metrics.
+Every process exposes its part at `/metrics`, in Prometheus' text format: workers, `headwater
+serve`, `headwater produce` and `headwater rebuild` on their metrics port, the monitor on its own. A
+program that uses `EventProducer` or `OnlineFeatures` exposes them with `expose_sends` and
+`expose_reads` of `streams.workers.exposing`. Labels are bounded: never a user, an item or an event.
+Beside these, each process has prometheus-client's `process_*` metrics.
 """
 
 _TAIL = """
@@ -23,14 +25,21 @@ All histograms have the same {count} buckets: bounds from {low:g} ms to {high:.0
 {step:.0f} % above the one before, so that a quantile is right to a tenth. The first bucket ends at
 0: delays below it are a clock's, not a delay's.
 
+They are classic histograms with fixed bounds, not Prometheus' native ones: those have no place in
+the text format, which the monitor, `curl` and every version of Prometheus read. The same bounds
+everywhere also let the monitor add up processes and tell a quantile from counts alone.
+
 ## Stages
 
 `stage` is one of
 
 {stages}
 
-A stage ends where the next one begins. `traffic` is `live`, or `catch_up` for records that were
-older than the catch-up threshold when a worker read them; only `live` counts for the objectives.
+A stage ends where the next one begins. `stored_to_read` is timed by the monitor's canaries, since
+real readers come whenever they like; how long representations wait for those is
+`headwater_first_read_seconds`, timed by each process that reads. `traffic` is `live`, or `catch_up`
+for records that were older than the catch-up threshold when a worker read them; only `live` counts
+for the objectives.
 """
 
 

@@ -8,6 +8,7 @@ Not thread-safe: a process counts and exposes on its one event loop. Reads no cl
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -65,6 +66,7 @@ def _histogram(name: str, labels: tuple[str, ...], meaning: str) -> Histogram:
 # 1 ms to 70 min in steps of 19 %, so that a quantile is read off to a tenth. The bound 0 counts
 # negative delays, which are clock skew between hosts: shown, never clipped.
 BOUNDS = np.concatenate(([0.0], 0.001 * 2.0 ** (np.arange(89) / 4)))
+_BOUNDS: list[float] = BOUNDS.tolist()
 
 # A stage's delay ends where the next one's begins; values of the label `stage`.
 STAGES = (
@@ -74,7 +76,7 @@ STAGES = (
     "stored_to_requested",
     "requested_to_encoded",
     "encoded_to_stored",
-    "stored_to_read",  # by readers, and by the monitor's canaries
+    "stored_to_read",  # by the monitor's canaries; real readers: see FIRST_READ_SECONDS
 )
 
 RECORDS_CONSUMED = _counter(
@@ -111,8 +113,14 @@ USERS_LOADED = _counter(
 CHUNKS_LOADED = _counter(
     "headwater_chunks_loaded", "chunks", (), "Older chunks read from the store for late events"
 )
-CACHED_USERS = _gauge("headwater_cached_users", "users", (), "Users held in memory")
-CACHED_EVENTS = _gauge("headwater_cached_events", "events", (), "Events held in memory")
+CACHED_USERS = _gauge("headwater_cached_users", "users", (), "Users held in memory, packed or not")
+CACHED_EVENTS = _gauge(
+    "headwater_cached_events", "events", (), "Events held in memory, those of packed users aside"
+)
+PACKED_USERS = _gauge(
+    "headwater_packed_users", "users", (), "Users held in memory as their stored rows"
+)
+PACKED_BYTES = _gauge("headwater_packed_bytes", "bytes", (), "Memory of the packed users")
 BATCHES = _counter(
     "headwater_batches", "batches", ("role",), "Partition batches that were acknowledged"
 )
@@ -169,7 +177,8 @@ ENCODER_USERS = _counter(
     "headwater_encoder_users",
     "users",
     ("outcome",),
-    "Users of refresh requests by outcome: encoded, coalesced, current, empty, deleted",
+    "Users of refresh requests by outcome: encoded, coalesced (another request of the same batch "
+    "covers it), current (what is stored reflects it), empty, rejected, deleted",
 )
 ENCODER_REQUESTS = _counter(
     "headwater_encoder_requests", "requests", ("result",), "Requests to the encoder"
@@ -179,6 +188,33 @@ ENCODER_REQUEST_SECONDS = _histogram(
 )
 ENCODER_TOKENS = _counter(
     "headwater_encoder_tokens", "events", ("encoder",), "Events sent to the encoder"
+)
+
+# -- producers ---------------------------------------------------------------------------------
+
+RECORDS_SENT = _counter(
+    "headwater_records_sent",
+    "records",
+    (),
+    "Records that the program gave to this producer = answered + in flight",
+)
+RECORDS_ANSWERED = _counter(
+    "headwater_records_answered",
+    "records",
+    ("outcome",),
+    "Sent records by what became of them: delivered, failed",
+)
+RECORDS_IN_FLIGHT = _gauge(
+    "headwater_records_in_flight", "records", (), "Sent records without an answer yet"
+)
+SENDER_WAITING_SECONDS = _counter(
+    "headwater_sender_waiting_seconds",
+    "seconds",
+    (),
+    "Time that the program had to wait before a record was taken, since the queue was full",
+)
+DELIVERY_SECONDS = _histogram(
+    "headwater_delivery_seconds", (), "From sending a record to the brokers' confirmation"
 )
 
 # -- readers -----------------------------------------------------------------------------------
@@ -201,6 +237,12 @@ SAMPLED_FIRST_READS = _counter(
     ("encoder", "version"),
     "Representations of the sampled users (one in 16, by hash) that this process read for the "
     "first time",
+)
+FIRST_READ_SECONDS = _histogram(
+    "headwater_first_read_seconds",
+    ("encoder", "version"),
+    "From a representation's encoding to the first read of it by this process, for those encoded "
+    "since the process began to read; it tells also when readers come, so it is no stage's delay",
 )
 
 # -- cost --------------------------------------------------------------------------------------
@@ -342,13 +384,19 @@ Labels = tuple[str, ...]
 
 
 class _Buckets:
-    """One histogram series: a count per bucket (the last is everything above) and the sum."""
+    """One histogram series, as it is exposed: how many lie at or below each bound, and the sum."""
 
-    __slots__ = ("counts", "total")
+    __slots__ = ("count", "total", "up_to")
 
     def __init__(self) -> None:
-        self.counts = np.zeros(len(BOUNDS) + 1, np.int64)
+        self.up_to = np.zeros(len(BOUNDS), np.int64)
+        self.count = 0
         self.total = 0.0
+
+    @property
+    def counts(self) -> np.ndarray[Any, Any]:
+        """A count per bucket; the last is everything above."""
+        return np.diff(self.up_to, prepend=0, append=self.count)
 
 
 class Metrics:
@@ -384,15 +432,17 @@ class Metrics:
             return
         buckets = self._series(metric, labels)
         # Sorting first takes a sixth of the time of looking each value up.
-        up_to = np.searchsorted(np.sort(values), BOUNDS, side="right")
-        buckets.counts += np.diff(up_to, prepend=0, append=values.size)
+        values = np.sort(values)
+        buckets.up_to += values.searchsorted(BOUNDS, side="right")
+        buckets.count += values.size
         buckets.total += float(values.sum())
 
     def observe_times(self, metric: Histogram, seconds: float, times: int, *labels: str) -> None:
         """Count one delay `times` times: that of a batch, once per event."""
         if times:
             buckets = self._series(metric, labels)
-            buckets.counts[int(np.searchsorted(BOUNDS, seconds, side="left"))] += times
+            buckets.up_to[bisect_left(_BOUNDS, seconds) :] += times
+            buckets.count += times
             buckets.total += seconds * times
 
     def _series(self, metric: Histogram, labels: Labels) -> _Buckets:
@@ -406,7 +456,7 @@ class Metrics:
         """Per series: count, and the 50th and 99th percentile in seconds."""
         return {
             labels: {
-                "count": int(buckets.counts.sum()),
+                "count": buckets.count,
                 "p50": quantile(buckets.counts, 0.5),
                 "p99": quantile(buckets.counts, 0.99),
             }
@@ -457,7 +507,7 @@ def _braces(pairs: str) -> str:
 def _histogram_lines(name: str, pairs: str, buckets: _Buckets) -> str:
     """All lines of one series. Written out here: prometheus-client takes ten times as long."""
     start = f"{name}_bucket{{{pairs},le=" if pairs else f"{name}_bucket{{le="
-    up_to = np.cumsum(buckets.counts).tolist()
+    up_to = [*buckets.up_to.tolist(), buckets.count]
     lines = [f"{start}{le} {count}\n" for le, count in zip(_LE, up_to, strict=True)]
     braces = _braces(pairs)
     lines.append(f"{name}_sum{braces} {buckets.total:.17g}\n{name}_count{braces} {up_to[-1]}\n")

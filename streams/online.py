@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Self
 
@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams.columns import SequenceColumns
-from streams.errors import ConfigError, HeadwaterError
+from streams.errors import ConfigError, HeadwaterError, UnknownFormat
 from streams.reads import process_reads
 from streams.representations import HEADER, RepresentationView, read_header
-from streams.sequences import Mark, Row, SequenceView
+from streams.sequences import Mark, SequenceView
 from streams.settings import Settings
 from streams.stores import Stores, store_pool
 from streams.views import DeclaredViews, declared_views, feature_store
@@ -38,10 +38,13 @@ class ReadOutcome(IntEnum):
     FOUND = 0
     ABSENT = 1  # nothing is stored
     EXPIRED = 2  # older than the view's ttl: not answered as a value
-    FAILED = 3  # the store didn't answer for this user; see `FeatureBatch.errors`
+    FAILED = 3  # no answer for this user, or an unreadable one; see `FeatureBatch.errors`
 
 
 Outcomes = NDArray[np.uint8]
+_NAMES = tuple((outcome.name.lower(), bytes([outcome])) for outcome in ReadOutcome)
+# Looking a member up in its class costs as much as a dict's look-up.
+_FOUND, _ABSENT, _EXPIRED, _FAILED = map(int, ReadOutcome)
 
 
 class SequenceBatch(msgspec.Struct, frozen=True, eq=False):
@@ -123,12 +126,18 @@ class OnlineFeatures:
         users = list(user_ids)
         stores = self._pool.stores()
         errors: dict[int, HeadwaterError] = {}
-        reads = [self._representation(stores, view, users, errors) for view in representations]
-        found, others = await asyncio.gather(
-            self._sequences(stores, sequences, users, errors), asyncio.gather(*reads)
-        )
+        reads = [
+            asyncio.create_task(self._representation(stores, view, users, errors))
+            for view in representations
+        ]
+        try:
+            found = await self._sequences(stores, sequences, users, errors)
+            others = [await read for read in reads]
+        finally:
+            for read in reads:  # if the caller has left; else they are done
+                read.cancel()
         batch = FeatureBatch(users, found, {made.view.name: made for made in others}, errors)
-        _count(batch)
+        _count(batch, self._now())
         return batch
 
     async def forgotten_async(self, user_id: str) -> Mark | None:
@@ -171,30 +180,48 @@ class OnlineFeatures:
         if not views:
             return {}
         names = [view.name for view in views]
-        answers = await stores.sequences.read_many(users, names, timeout=self._timeout)
-        chunks: dict[str, list[list[bytes]]] = {name: [[] for _ in users] for name in names}
+        answers = await stores.sequences.read_chunks(users, names, timeout=self._timeout)
+        found: list[Mapping[str, list[bytes]]] = []
         failed = []
-        for index, rows in enumerate(answers):
-            if isinstance(rows, HeadwaterError):
+        for index, answer in enumerate(answers):
+            if isinstance(answer, HeadwaterError):
                 failed.append(index)
-                errors[index] = rows
+                errors[index] = answer
+                found.append({})
             else:
-                _sort_in(rows, index, chunks)
-        return {view.name: self._batch(view, chunks[view.name], failed) for view in views}
+                found.append(answer)
+        return {
+            view.name: self._batch(
+                view, [mine.get(view.name, []) for mine in found], failed, errors
+            )
+            for view in views
+        }
 
     def _batch(
-        self, view: SequenceView, chunks: list[list[bytes]], failed: list[int]
+        self,
+        view: SequenceView,
+        chunks: list[list[bytes]],
+        failed: list[int],
+        errors: dict[int, HeadwaterError],
     ) -> SequenceBatch:
-        columns = SequenceColumns(chunks, view)
+        try:
+            columns = SequenceColumns(chunks, view)
+        except UnknownFormat:
+            unreadable = _unreadable(chunks, view)
+            errors |= unreadable
+            failed = [*failed, *unreadable]
+            chunks = [[] if index in unreadable else mine for index, mine in enumerate(chunks)]
+            columns = SequenceColumns(chunks, view)
         newest = columns.newest_time
-        outcome = np.where(newest < 0, ReadOutcome.ABSENT, ReadOutcome.FOUND).astype(np.uint8)
+        outcome = np.where(newest < 0, _ABSENT, _FOUND).astype(np.uint8)
         if view.ttl_seconds is not None:
             expired = (newest >= 0) & (newest < (self._now() - view.ttl_seconds) * 1000)
             if expired.any():
                 kept = [[] if gone else mine for gone, mine in zip(expired, chunks, strict=True)]
                 columns = SequenceColumns(kept, view)
-                outcome[expired] = ReadOutcome.EXPIRED
-        outcome[failed] = ReadOutcome.FAILED
+                outcome[expired] = _EXPIRED
+        if failed:
+            outcome[failed] = _FAILED
         return SequenceBatch(view, columns, outcome)
 
     async def _representation(
@@ -205,47 +232,70 @@ class OnlineFeatures:
         errors: dict[int, HeadwaterError],
     ) -> RepresentationBatch:
         count = len(users)
+        version: str | None = None
+        away: HeadwaterError | None = None
+        try:
+            version = await stores.active_versions.get(view.encoder)
+        except HeadwaterError as error:
+            away = error
         made = RepresentationBatch(
             view,
-            await stores.active_versions.get(view.encoder),
+            version,
             np.zeros((count, view.dimensions), np.float32),
             np.zeros(count, np.int64),
             np.zeros(count, np.int64),
             np.zeros(count, np.int64),
-            np.full(count, ReadOutcome.ABSENT, np.uint8),
+            np.full(count, _ABSENT, np.uint8),
         )
-        if made.version is None:
+        if away is not None:
+            made.outcome[:] = _FAILED
+            errors.update(dict.fromkeys(range(count), away))
+        if version is None:
             return made
         blobs = await stores.representations.read_blobs(
-            view.encoder, made.version, users, timeout=self._timeout
+            view.encoder, version, users, timeout=self._timeout
         )
         oldest = -np.inf if view.ttl_seconds is None else (self._now() - view.ttl_seconds) * 1000
         for index, blob in enumerate(blobs):
             if isinstance(blob, HeadwaterError):
-                made.outcome[index] = ReadOutcome.FAILED
+                made.outcome[index] = _FAILED
                 errors[index] = blob
             elif blob is not None:
-                _fill(made, index, blob, oldest)
+                try:
+                    _fill(made, index, blob, oldest)
+                except UnknownFormat as error:
+                    made.outcome[index] = _FAILED
+                    errors[index] = error
         return made
 
 
-def _count(batch: FeatureBatch) -> None:
+def _count(batch: FeatureBatch, read_at: float) -> None:
     reads = process_reads()
-    outcomes = {name: made.outcome for name, made in batch.sequences.items()}
+    outcomes = {name: found.outcome for name, found in batch.sequences.items()}
     outcomes |= {name: made.outcome for name, made in batch.representations.items()}
-    for name, outcome in outcomes.items():
-        counts = np.bincount(outcome, minlength=len(ReadOutcome))
-        reads.outcomes(name, {o.name.lower(): int(counts[o]) for o in ReadOutcome})
+    for name, outcome_codes in outcomes.items():
+        codes = outcome_codes.tobytes()
+        reads.outcomes(name, {outcome: codes.count(code) for outcome, code in _NAMES})
+    users = batch.user_ids
     for made in batch.representations.values():
-        found = np.flatnonzero(made.outcome == ReadOutcome.FOUND)
-        seen = [(batch.user_ids[index], int(made.position[index])) for index in found]
-        reads.representations(made.view.encoder, made.version or "", seen)
+        columns = (made.outcome.tolist(), made.position.tolist(), made.encoded_at.tolist())
+        found = [
+            (user_id, position, encoded_at)
+            for user_id, outcome, position, encoded_at in zip(users, *columns, strict=True)
+            if outcome == _FOUND
+        ]
+        reads.representations(made.view.encoder, made.version or "", found, read_at)
 
 
-def _sort_in(rows: Sequence[Row], index: int, chunks: dict[str, list[list[bytes]]]) -> None:
-    """Rows come newest first; a user's chunks are wanted oldest first."""
-    for row in reversed(rows):
-        chunks[row.view][index].append(row.value)
+def _unreadable(chunks: list[list[bytes]], view: SequenceView) -> dict[int, HeadwaterError]:
+    """The users with a chunk of a newer writer or a damaged one, and what is wrong with it."""
+    found: dict[int, HeadwaterError] = {}
+    for index, mine in enumerate(chunks):
+        try:
+            SequenceColumns([mine], view)
+        except UnknownFormat as error:
+            found[index] = error
+    return found
 
 
 def _fill(made: RepresentationBatch, index: int, blob: bytes, oldest: float) -> None:
@@ -257,7 +307,7 @@ def _fill(made: RepresentationBatch, index: int, blob: bytes, oldest: float) -> 
     ):  # a declaration changed: not the space that was asked for
         return
     if encoded_at < oldest:
-        made.outcome[index] = ReadOutcome.EXPIRED
+        made.outcome[index] = _EXPIRED
         return
     made.vector[index] = np.frombuffer(blob, "<f4", dimensions, HEADER.size)
-    made.outcome[index] = ReadOutcome.FOUND
+    made.outcome[index] = _FOUND

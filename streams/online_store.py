@@ -4,8 +4,8 @@ Ordinary views are rows of `feature_row`: newest event time wins in any order of
 ones the later write, rows are whole, nulls are values. Sequence and representation views are read
 straight from the tables that the workers write; Feast can't write them.
 
-The sync interface runs in the process's background loop, the async one in the caller's. Feast
-makes the store itself, which is why it reads the clock and the settings here.
+The sync interface runs in the process's loops for sync callers, the async one in the caller's.
+Feast makes the store itself, which is why it reads the clock and the settings here.
 """
 
 from __future__ import annotations
@@ -217,6 +217,7 @@ class HeadwaterOnlineStore(OnlineStore):  # type: ignore[misc]
         reading = Reading(
             config.project,
             time.time_ns() // 1_000,
+            time.time,
             config.online_store.enforce_ttl,
             config.registry.enable_online_feature_view_versioning,
         )

@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streams.errors import DeliveryFailed, RecordTooLarge
 from streams.events import Event, Forget, encode_record
+from streams.sends import SendCounts
 from streams.settings import Settings
 
 # What the batch and record framing add to key, value and headers.
@@ -206,14 +207,18 @@ class EventProducer:
         name = f"{socket.gethostname()}-{os.getpid()}"
         self._signature = [(PRODUCER_HEADER, name.encode("utf-8", "replace"))]
         self._room = threading.Condition()
-        self._done = 0
         self._failures: list[Exception] = []
-        self.produced = 0
+        self.counts = SendCounts()
+
+    @property
+    def produced(self) -> int:
+        """Records that were sent."""
+        return self.counts.sent
 
     @property
     def in_flight(self) -> int:
         """Records that were sent and not yet confirmed."""
-        return self.produced - self._done
+        return self.counts.in_flight
 
     # -- async ---------------------------------------------------------------------------------
 
@@ -255,7 +260,7 @@ class EventProducer:
         future: asyncio.Future[Delivered] = loop.create_future()
 
         def report(error: KafkaError | None, message: Message) -> None:
-            self._count_done()
+            self._count_done(error, message)
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_resolve, future, error, message)
 
@@ -351,20 +356,22 @@ class EventProducer:
 
     def _produce(self, record: OutgoingRecord, report: Callable[..., None]) -> None:
         # Counted first: the report may come before `produce` returns.
-        self.produced += 1
+        self.counts.sent += 1
         try:
             self._connection.produce(record, report)
-        except BaseException:
-            self.produced -= 1
+        except BaseException as error:
+            self.counts.sent -= 1
+            if isinstance(error, BufferError):
+                self.counts.waited_seconds += _FULL_SECONDS  # the caller tries again after them
             raise
 
     def _report(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._failures.append(delivery_error(error, message.topic()))
-        self._count_done()
+        self._count_done(error, message)
 
-    def _count_done(self) -> None:
-        self._done += 1
+    def _count_done(self, error: KafkaError | None, message: Message) -> None:
+        self.counts.done(delivered=error is None, seconds=message.latency())
         # Waiters are let go at half, so that a slow broker costs few wake-ups.
         if self.in_flight <= self._max_in_flight // 2:
             with self._room:
@@ -373,9 +380,11 @@ class EventProducer:
     def _wait_for_room(self) -> None:
         if self.in_flight < self._max_in_flight:
             return
+        began = time.monotonic()
         with self._room:
             while self.in_flight > self._max_in_flight // 2:
                 self._room.wait(1.0)
+        self.counts.waited_seconds += time.monotonic() - began
 
     def _raise_failure(self) -> None:
         if self._failures:

@@ -57,17 +57,29 @@ def copies(
             progress.read = done + message.offset() + 1 - part.start
             key, value = message.key(), message.value()
             headers = message.headers() or []
-            if any(name == INGESTED_AT for name, _ in headers) or not _is_of(value, wanted):
+            ingested_at = message.timestamp()[1]
+            latest = ingested_at + int(settings.sequence_worker.future_allowance_seconds * 1000)
+            if any(name == INGESTED_AT for name, _ in headers):
+                continue
+            if not _was_taken(key, value, wanted, latest):
                 continue
             progress.copied += 1
-            ingested_at = b"%d" % message.timestamp()[1]
-            yield Copy(key, value, [*headers, (INGESTED_AT, ingested_at)])
+            yield Copy(key, value, [*headers, (INGESTED_AT, b"%d" % ingested_at)])
         progress.read = done + part.end - part.start
 
 
-def _is_of(value: bytes | None, event_types: frozenset[str]) -> bool:
+def _was_taken(
+    key: bytes | None, value: bytes | None, event_types: frozenset[str], latest: int
+) -> bool:
+    """Whether a record is an event of these types that a worker took: others are dead letters
+    already, and a copy of one would be another."""
     try:
         record = decode_record(value)
     except InvalidRecord:
-        return False  # it is among the dead letters
-    return isinstance(record, Event) and record.event_type in event_types
+        return False
+    return (
+        isinstance(record, Event)
+        and record.event_type in event_types
+        and record.event_time <= latest
+        and key == record.user_id.encode()
+    )

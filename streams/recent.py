@@ -31,7 +31,7 @@ class RecentValues(Generic[K, V]):
         self._fetch = fetch
         self._fresh, self._stale = fresh_seconds, stale_seconds
         self._values: dict[K, tuple[float, V]] = {}
-        self._refreshing: dict[K, asyncio.Task[V]] = {}
+        self._refreshing: dict[K, tuple[float, asyncio.Task[V]]] = {}
 
     async def get(self, key: K) -> V:
         """The value. Raises what `fetch` raises, if there is no recent one."""
@@ -52,16 +52,18 @@ class RecentValues(Generic[K, V]):
         self._refreshing.pop(key, None)
 
     def _refresh(self, key: K) -> asyncio.Task[V]:
-        task = self._refreshing.get(key)
-        if task is None or task.done():
-            task = self._refreshing[key] = asyncio.create_task(self._load(key))
+        now = asyncio.get_running_loop().time()
+        started, task = self._refreshing.get(key, (now, None))
+        # One that takes so long, or whose loop stood still meanwhile, would answer a stale value.
+        if task is None or task.done() or now - started >= self._stale:
+            task = asyncio.create_task(self._load(key, now))
             task.add_done_callback(_consume)
+            self._refreshing[key] = (now, task)
         return task
 
-    async def _load(self, key: K) -> V:
-        started = asyncio.get_running_loop().time()
+    async def _load(self, key: K, started: float) -> V:
         value = await self._fetch(key)
-        if self._refreshing.get(key) is asyncio.current_task():
+        if key in self._refreshing and self._refreshing[key][1] is asyncio.current_task():
             self._values[key] = (started, value)
         return value
 

@@ -29,6 +29,9 @@ _SELECT_VIEW = Statement(
 _SELECT_VIEWS = Statement(
     f"SELECT {_ROW} FROM user_sequence WHERE user_id = ? AND feature_view IN ?"
 )
+_SELECT_VALUES = Statement(
+    "SELECT feature_view, chunk, value FROM user_sequence WHERE user_id = ? AND feature_view IN ?"
+)
 _SELECT_CHUNKS = Statement(
     f"SELECT {_ROW} FROM user_sequence WHERE user_id = ? AND feature_view = ? AND chunk IN ?"
 )
@@ -112,6 +115,31 @@ class SequenceStore:
             else [Row(*row) for row in rows if row[1] != HEAD]
             for rows in found
         ]
+
+    async def read_chunks(
+        self, user_ids: Sequence[str], views: Sequence[str], *, timeout: float | None = None
+    ) -> list[dict[str, list[bytes]] | HeadwaterError]:
+        """The chunks of some views for many users, by view, oldest first: what readers need.
+
+        One outcome per user, in their order; a failed one is its error, the others stand.
+        """
+        names = list(views)
+        found = await self._session.execute_many(
+            _SELECT_VALUES, [(user_id, names) for user_id in user_ids], timeout=timeout
+        )
+        return [rows if isinstance(rows, HeadwaterError) else _by_view(rows) for rows in found]
+
+
+def _by_view(rows: Rows) -> dict[str, list[bytes]]:
+    chunks: dict[str, list[bytes]] = {}
+    for view, chunk, value in reversed(rows):
+        if chunk != HEAD:
+            mine = chunks.get(view)
+            if mine is None:
+                chunks[view] = [value]
+            else:
+                mine.append(value)
+    return chunks
 
 
 def _stored_user(rows: Rows) -> StoredUser:

@@ -95,10 +95,8 @@ class Outcome(StrEnum):
     FILTERED = "filtered"
 
 
-# An event in several views counts once: the first of these that any view reports.
-_PRECEDENCE = (Outcome.APPLIED, Outcome.DUPLICATE, Outcome.TOO_OLD)
-_APPLIED, _DUPLICATE = Outcome.APPLIED, Outcome.DUPLICATE
-_RANK = {outcome: rank for rank, outcome in enumerate(_PRECEDENCE)}
+# Looking a member up in its class costs as much as a dict's look-up.
+_APPLIED, _DUPLICATE, _TOO_OLD = Outcome.APPLIED, Outcome.DUPLICATE, Outcome.TOO_OLD
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -225,12 +223,12 @@ class _ViewState:
 
     # -- folding -------------------------------------------------------------------------------
 
-    def apply(self, event: Event, needle: bytes, item: bytes, item_hash: int) -> Outcome:
+    def apply(self, event: Event, needle: bytes, item: bytes) -> Outcome:
         chunk = self.chunks.get(self.newest_key)
         event_time = event.event_time
         if chunk is None:
             chunk = self._open(event_time)
-            chunk.append(event, needle, item, item_hash)
+            chunk.append(event, needle, item)
             return _APPLIED
         newest_time = chunk.times[-1]
         if event_time < newest_time or (event_time == newest_time and chunk.ends_after(needle)):
@@ -245,7 +243,7 @@ class _ViewState:
             self.dirty.add(HEAD)
             chunk = self._open(event_time)
             self._directory_changed()
-        chunk.append(event, needle, item, item_hash)
+        chunk.append(event, needle, item)
         self.dirty.add(self.newest_key)
         length = len(chunk.times)
         if length > CHUNK_EVENTS:
@@ -257,7 +255,7 @@ class _ViewState:
     def _insert(self, event: Event, needle: bytes, newest: Chunk) -> Outcome:
         event_time = event.event_time
         if self._surely_outside(event_time):
-            return Outcome.TOO_OLD
+            return _TOO_OLD
         place = self.covering(event_time)
         is_newest = place == len(self.directory)
         key = self.newest_key if is_newest else self.directory[place][0]
@@ -269,12 +267,11 @@ class _ViewState:
             return _DUPLICATE
         index = chunk.index_of(event_time, needle)
         if found < 0 and self._num_newer(place, len(chunk) - index) >= self.view.max_length:
-            return Outcome.TOO_OLD
+            return _TOO_OLD
         if found >= 0:
             chunk.remove(found)
             index = chunk.index_of(event_time, needle)
-        item = event.item_id.encode()
-        chunk.insert(index, event, needle, item, stable_hash(item))
+        chunk.insert(index, event, needle, event.item_id.encode())
         self._changed(place, key, chunk, 1 if found < 0 else 0)
         return _APPLIED if found < 0 else _DUPLICATE
 
@@ -369,6 +366,16 @@ class _ViewState:
         self.chunks[row.chunk] = Chunk.decode(row.value)
         self._directory_changed()
 
+    def newest_rows(self) -> list[Row]:
+        """Head and newest chunk as they are stored, once nothing is left to write."""
+        if not self.chunks:
+            return []
+        name, newest = self.view.name, self.chunks[self.newest_key]
+        rows = [Row(name, self.newest_key, newest.encode(), self.position)]
+        if self.directory:
+            rows.append(Row(name, HEAD, encode_head(self.directory), self.position))
+        return rows
+
     def writes(self) -> list[Write]:
         """The rows that changed. Older chunks are let go: they are in the store from now on."""
         name = self.view.name
@@ -439,7 +446,10 @@ class UserState:
     @property
     def is_partial(self) -> bool:
         """Whether `missing` may name anything: some stored chunks aren't loaded."""
-        return any(state.directory for state in self._views.values())
+        for state in self._views.values():  # noqa: SIM110 `any` costs more than the loop
+            if state.directory:
+                return True
+        return False
 
     def unloaded(self) -> list[tuple[str, int]]:
         """(view, chunk key) of every stored chunk that isn't loaded; a `Forget` needs them all."""
@@ -460,8 +470,7 @@ class UserState:
             return Outcome.FORGOTTEN
         needle = needle_of(event.event_id)
         item = event.item_id.encode()
-        item_hash = stable_hash(item)
-        best = 2
+        best = _TOO_OLD  # of several views: applied before duplicate before too old
         for view in wanted:
             state = self._views.get(view.name)
             if state is None:
@@ -470,14 +479,12 @@ class UserState:
             if position <= state.position:
                 outcome = _DUPLICATE
             else:
-                outcome = state.apply(event, needle, item, item_hash)
+                outcome = state.apply(event, needle, item)
                 if state.dirty:
                     self.position = position
-            if outcome is _APPLIED:
-                best = 0
-            elif best:
-                best = min(best, _RANK[outcome])
-        return _PRECEDENCE[best]
+            if outcome is _APPLIED or best is _TOO_OLD:
+                best = outcome
+        return best
 
     def forget(self, record: Forget, position: int, forgotten_at: int, views: ViewSet) -> Outcome:
         """Delete the user in log order: only events newer than the mark stay (R1)."""
@@ -506,16 +513,33 @@ class UserState:
             self.user_id, self.position, tuple(writes), mark, self.mark_position if mark else 0
         )
 
+    def stored(self) -> StoredUser:
+        """What the store would answer for this user, once nothing is left to flush: a state made
+        of it goes on as this one does."""
+        return StoredUser(
+            rows=[row for state in self._views.values() for row in state.newest_rows()],
+            mark=None if self.mark is None else self.mark.encode(),
+            mark_position=max(self.mark_position, 0),
+        )
+
     @property
     def num_events(self) -> int:
         """Events held in memory, over all views."""
-        return sum(len(c) for state in self._views.values() for c in state.chunks.values())
+        count = 0
+        for state in self._views.values():
+            for chunk in state.chunks.values():
+                count += len(chunk.times)
+        return count
 
     def stored_position(self, names: Iterable[str]) -> int:
         """Log position of the newest record that the rows of these views reflect, as of the last
         flush; -1 if they have none."""
-        found = (self._views[name].position for name in names if name in self._views)
-        return max(found, default=-1)
+        newest = -1
+        for name in names:
+            state = self._views.get(name)
+            if state is not None and state.position > newest:
+                newest = state.position
+        return newest
 
     def newest_time(self, view: str) -> int | None:
         """Event time (ms) of the newest event of a view, None if it is empty."""
@@ -531,9 +555,7 @@ def _survivors(state: _ViewState, mark: Mark, view: SequenceView, position: int)
     for key in sorted(state.chunks):
         for kept in state.chunks[key]:
             if kept.event_time > mark.event_time:
-                item = kept.item_id.encode()
-                needle = needle_of(kept.event_id)
-                fresh.apply(as_event(kept), needle, item, stable_hash(item))
+                fresh.apply(as_event(kept), needle_of(kept.event_id), kept.item_id.encode())
     return fresh
 
 

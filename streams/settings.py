@@ -77,13 +77,16 @@ class ProducerSettings(Section, frozen=True, kw_only=True):
     linger_ms: Annotated[int, msgspec.Meta(ge=0)] = 5
     max_in_flight: Positive = 100_000
     delivery_timeout_seconds: PositiveFloat = 120.0
+    metrics_host: Text = "127.0.0.1"
+    metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
 
 
 class SequenceWorkerSettings(Section, frozen=True, kw_only=True):
     group: Name = "headwater-sequences"
     max_batch_records: Positive = 4_000
-    max_cached_users: Positive = 50_000
+    max_cached_users: Positive = 20_000
     max_cached_events: Positive = 2_000_000
+    max_packed_bytes: Annotated[int, msgspec.Meta(ge=0)] = 128_000_000
     max_writes_in_flight: Positive = 128
     future_allowance_seconds: PositiveFloat = 60.0
     max_dead_letter_share: Share = 0.5

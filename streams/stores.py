@@ -1,7 +1,7 @@
 """All stores over one session, and one such set for every event loop that asks.
 
 acsylla ties a session to the loop that made it, and its threads don't survive a fork, so that a
-set belongs to one loop of one process. Sync callers share the process's background loop.
+set belongs to one loop of one process. Sync callers share the process's loops for them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from streams.background import background_loop
 from streams.cassandra import Session
 from streams.errors import StoreUnavailable
 from streams.feature_row_store import Arrivals, FeatureRowStore
@@ -20,6 +19,7 @@ from streams.recent import RecentValues
 from streams.representation_store import ActiveVersions, RepresentationStore
 from streams.sequence_store import SequenceStore
 from streams.settings import CassandraSettings
+from streams.sync_loops import sync_loops
 
 T = TypeVar("T")
 
@@ -60,11 +60,11 @@ class StorePool:
         return found
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float) -> T:
-        """Run `work` in the background loop, for a sync caller. Raises StoreUnavailable late."""
-        loop = background_loop()
-        loop.at_close(self.close)
+        """Run `work` for a sync caller. Raises StoreUnavailable when the time is over."""
+        loops = sync_loops()
+        loops.at_close(self.close)
         try:
-            return loop.run(work, timeout)
+            return loops.run(work, timeout)
         except TimeoutError as error:
             raise StoreUnavailable(f"Cassandra: {error}") from None
 

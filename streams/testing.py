@@ -141,6 +141,21 @@ class InMemorySequenceStore(_Twin):
             [row for row in user.rows if row.view in views and row.chunk != HEAD] for user in users
         ]
 
+    async def read_chunks(
+        self, user_ids: Sequence[str], views: Sequence[str], *, timeout: float | None = None
+    ) -> list[dict[str, list[bytes]] | HeadwaterError]:
+        """See SequenceStore."""
+        found: list[dict[str, list[bytes]] | HeadwaterError] = []
+        for rows in await self.read_many(user_ids, views, timeout=timeout):
+            if isinstance(rows, HeadwaterError):
+                found.append(rows)
+                continue
+            chunks: dict[str, list[bytes]] = {}
+            for row in reversed(rows):
+                chunks.setdefault(row.view, []).append(row.value)
+            found.append(chunks)
+        return found
+
 
 class InMemoryLogStore(_Twin):
     """Twin of `streams.log_store.LogStore`."""

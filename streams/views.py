@@ -303,5 +303,9 @@ def _as_feast_imports(folder: Path) -> Iterator[None]:
 
 
 def serve_features(store: FeatureStore, host: str, port: int) -> None:
-    """Run Feast's HTTP feature server until it is told to end."""
-    store.serve(host=host, port=port, registry_ttl_sec=60)
+    """Run Feast's HTTP feature server until it is told to end.
+
+    Feast would replace its process after every thousand requests, which resets the connections
+    that clients keep and leaves nobody to answer meanwhile.
+    """
+    store.serve(host=host, port=port, registry_ttl_sec=60, max_requests=0, max_requests_jitter=0)

@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import signal
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -70,6 +71,9 @@ class WorkerProcess:
         self._process = _processes.Process(
             target=run_worker, args=(role, dict(environ), str(self.log)), daemon=True
         )
+        # multiprocessing reads a process's exit code once: of two threads that ask at the same
+        # time, the second would be told 255.
+        self._asking = threading.Lock()
         self._process.start()
         assert self._process.pid is not None
         self.pid: int = self._process.pid
@@ -79,7 +83,15 @@ class WorkerProcess:
 
     @property
     def is_running(self) -> bool:
-        return self._process.is_alive()
+        with self._asking:
+            return self._process.is_alive()
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for its end, at most so long."""
+        deadline = time.monotonic() + seconds
+        while self.is_running and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return not self.is_running
 
     def url(self) -> str | None:
         """Its HTTP address, None before it is registered."""
@@ -117,7 +129,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
-        self._process.join(10)
+        assert self.ends_within(10)
 
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
@@ -129,9 +141,10 @@ class WorkerProcess:
 
     def exit_code(self, seconds: float = 40.0) -> int:
         """Wait for its end; negative for a signal."""
-        self._process.join(seconds)
+        ended = self.ends_within(seconds)
+        assert ended, f"{self.role} worker is still running:\n{self.output()}"
         code = self._process.exitcode
-        assert code is not None, f"{self.role} worker is still running:\n{self.output()}"
+        assert code is not None
         return code
 
     def end(self) -> None:

@@ -25,7 +25,10 @@ from infra.local.layout import Home
     "--output", type=click.Path(path_type=Path, dir_okay=False), default=Path("build/demo.json"),
     show_default=True, help="Where the report goes.",
 )  # fmt: skip
-@click.option("--home", type=click.Path(path_type=Path), help="Default: HEADWATER_HOME/demo.")
+@click.option(
+    "--home", type=click.Path(path_type=Path),
+    help="Its folder (default: HEADWATER_HOME, else .headwater).",
+)  # fmt: skip
 def demo(keep: bool, pace: float, train_seconds: int, output: Path, home: Path | None) -> None:
     """Show the whole way of an event on real data, from an empty machine to a report.
 
@@ -33,7 +36,7 @@ def demo(keep: bool, pace: float, train_seconds: int, output: Path, home: Path |
     MovieLens-100K, streams the later part with duplicates, disorder and broken records, reads the
     features back in three ways, and says what fresh features are worth.
     """
-    from infra.demo.run import Demo  # noqa: PLC0415 - torch and Feast, for this command alone
+    from infra.demo.run import Demo  # noqa: PLC0415 - much to import, for this command alone
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda code, _: sys.exit(128 + code))

@@ -1,4 +1,4 @@
-"""What the demo's workers counted, read from their own pages."""
+"""What the demo's workers and its monitor counted, read from their own pages."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import urllib.request
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from streams import metrics as catalogue
+from streams.errors import HeadwaterError
 from streams.freshness import Counts
 from streams.metrics import quantile
+from streams.monitor.conditions import figures_of
 from streams.monitor.exposition import Exposed, parse
+from streams.monitor.snapshot import Snapshot
 from streams.monitor.totals import Sums
 
 OUTCOMES = ("applied", "duplicate", "dead_lettered", "too_old", "forgotten", "filtered")
@@ -38,7 +42,7 @@ class Reading(msgspec.Struct):
 
 
 def read(urls: list[str]) -> Reading:
-    """Ask every worker for its metrics. Raises OSError if one doesn't answer."""
+    """Ask every process for its metrics. Raises HeadwaterError if one doesn't answer."""
     sums = Sums()
     gauges: dict[str, float] = {}
     for url in urls:
@@ -49,9 +53,22 @@ def read(urls: list[str]) -> Reading:
     return Reading(sums, gauges)
 
 
+def snapshot(monitor: str) -> Snapshot:
+    """The newest of the monitor at this URL. Raises HeadwaterError if it doesn't answer."""
+    return msgspec.json.decode(_get(f"{monitor}/api/snapshot"), type=Snapshot)
+
+
 def _exposed(url: str) -> Exposed:
-    with urllib.request.urlopen(f"{url}/metrics", timeout=_TIMEOUT_SECONDS) as answer:
-        return parse(answer.read().decode())
+    return parse(_get(f"{url}/metrics").decode())
+
+
+def _get(url: str) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as answer:
+            found: bytes = answer.read()
+    except OSError as error:
+        raise HeadwaterError(f"{url} doesn't answer ({error}); see: headwater logs") from error
+    return found
 
 
 def freshness(reading: Reading, since: str = "event_time") -> dict[str, dict[str, Any]]:
@@ -64,11 +81,25 @@ def freshness(reading: Reading, since: str = "event_time") -> dict[str, dict[str
     }
 
 
-def stages(reading: Reading) -> dict[str, dict[str, Any]]:
-    """Like `freshness`, for every stage of an event's way."""
+def stages(*sums: Sums) -> dict[str, dict[str, Any]]:
+    """Like `freshness`, for every stage of an event's way, over all who measured a part of it."""
+    found = {}
+    for stage in catalogue.STAGES:
+        counts = [one.histogram(catalogue.STAGE_SECONDS, stage, "live") for one in sums]
+        found[stage] = summary(np.sum(counts, axis=0))
+    return found
+
+
+def monitored(seen: Snapshot) -> dict[str, Any]:
+    """The monitor's figures for the report, by the names of `headwater freshness --fail-if`."""
+    figures = figures_of(seen)
+    unknown = {name: figure.problem for name, figure in figures.items() if figure.problem}
     return {
-        stage: summary(reading.sums.histogram(catalogue.STAGE_SECONDS, stage, "live"))
-        for stage in catalogue.STAGES
+        "headline": seen.headline.text,
+        "window_seconds": round(seen.window_seconds, 1),
+        "figures": {name: _rounded(figure.value) for name, figure in figures.items()},
+        "cannot_tell": {name: why for name, why in unknown.items() if figures[name].value is None},
+        "canaries": msgspec.to_builtins(seen.canary),
     }
 
 
@@ -79,3 +110,7 @@ def summary(counts: Counts) -> dict[str, Any]:
         return {"p50": None, "p99": None, "events": 0}
     p50, p99 = quantile(counts, 0.5), quantile(counts, 0.99)
     return {"p50": round(p50, 4), "p99": round(p99, 4), "events": total}
+
+
+def _rounded(value: float | None) -> float | None:
+    return round(value, 4) if isinstance(value, float) else value

@@ -11,13 +11,22 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from infra.demo import oracle
 from infra.demo.oracle import Kept
+from streams.events import Event
 from streams.online import FeatureBatch, OnlineFeatures, ReadOutcome
 from streams.settings import Settings
-from streams.views import REPRESENTATION_FEATURES, SEQUENCE_FEATURES, DeclaredViews
+from streams.views import (
+    REPRESENTATION_FEATURES,
+    SEQUENCE_FEATURES,
+    DeclaredViews,
+    declared_views,
+    feature_store,
+)
 
 _TIMEOUT_SECONDS = 30.0
 _USERS_AT_ONCE = 200
+_READ_USERS = 24
 
 
 class Features(msgspec.Struct, frozen=True):
@@ -30,6 +39,26 @@ class Features(msgspec.Struct, frozen=True):
 
 
 Answers = dict[str, Features]
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """Whether some users' features are the same in all three ways, and everybody's sequences
+    those of the recomputation; a line for each that isn't."""
+
+    num_users: int
+    reads_equal: bool
+    differences: list[str]
+
+
+def check(settings: Settings, url: str, events: list[Event]) -> Checked:
+    """Read what is served after these events; `url` is the feature server's."""
+    store = feature_store(settings)
+    views = declared_views(store).sequences.values()
+    expected = {view.name: oracle.sequences(events, view) for view in views}
+    users = sorted({event.user_id for event in events})
+    equal = all_equal(three_ways(settings, store, url, users[:_READ_USERS]))
+    served = online_sequences(settings, users)
+    return Checked(len(users), equal, differences(served, expected, users))
 
 
 def three_ways(settings: Settings, store: Any, url: str, users: list[str]) -> dict[str, Answers]:

@@ -20,6 +20,12 @@ class Steps:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.seconds: dict[str, float] = {}
+        self._began = time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the demo began, with what lies between the steps."""
+        return time.monotonic() - self._began
 
     @contextmanager
     def step(self, name: str, headline: str) -> Iterator[None]:

@@ -13,6 +13,8 @@ from rich.table import Table
 
 from infra.demo import measure
 from infra.demo.replay import Sending
+from streams.errors import HeadwaterError
+from streams.monitor.snapshot import Snapshot
 from streams.producer import EventProducer
 from streams.settings import Settings
 
@@ -21,10 +23,15 @@ _SETTLE_SECONDS = 60.0
 
 
 class Streamed(msgspec.Struct):
-    """What was sent."""
+    """What was sent, and what the monitor's canaries added meanwhile."""
 
-    produced: int = 0
+    sent: int = 0
+    canaries: int = 0
     seconds: float = 0.0
+
+    @property
+    def produced(self) -> int:
+        return self.sent + self.canaries
 
 
 async def stream(
@@ -42,7 +49,7 @@ async def stream(
                 await asyncio.sleep(wait)
             before(sending.at)
             await producer.send_raw(sending.key, sending.value)
-            streamed.produced = producer.produced
+            streamed.sent = producer.produced
     streamed.seconds = time.monotonic() - started
 
 
@@ -55,29 +62,72 @@ async def settled(urls: list[str], expected: int) -> measure.Reading:
         if reading.consumed >= expected and idle:
             return reading
         if time.monotonic() > deadline:
-            raise TimeoutError(
-                f"workers consumed {reading.consumed} of {expected} records in time; "
-                "see `headwater logs`"
-            )
+            raise _unconsumed(reading, expected)
         await asyncio.sleep(0.1)
 
 
-async def show(console: Console, urls: list[str], streamed: Streamed, done: asyncio.Event) -> None:
-    """The live table, until `done`."""
-    base = await asyncio.to_thread(measure.read, urls)
+async def settled_with_canaries(
+    urls: list[str], monitor: str, expected: int
+) -> tuple[measure.Reading, Snapshot]:
+    """Like `settled`, while the monitor goes on sending canaries, which it counts itself.
+
+    The workers are told to have consumed everything once that is what was `expected` and the
+    canaries, and still is when the monitor has counted anew: a canary is consumed a little before
+    the monitor's next snapshot counts it. Without such a moment: what was read last.
+    """
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    met: tuple[int, int] | None = None  # consumed records, number of the snapshot
+    while True:
+        reading = await asyncio.to_thread(measure.read, urls)
+        seen = await asyncio.to_thread(measure.snapshot, monitor)
+        idle = reading.gauges.get("headwater_lag_records", 0) == 0
+        if not idle or reading.consumed != expected + seen.canary.num_sent:
+            met = None
+        elif met is None or met[0] != reading.consumed:
+            met = (reading.consumed, seen.number)
+        elif seen.number > met[1]:
+            return reading, seen
+        if time.monotonic() > deadline:
+            if reading.consumed < expected or not idle:
+                raise _unconsumed(reading, expected)
+            return reading, seen
+        await asyncio.sleep(0.1)
+
+
+def _unconsumed(reading: measure.Reading, expected: int) -> HeadwaterError:
+    return HeadwaterError(
+        f"workers consumed {reading.consumed} of {expected} records in time; see: headwater logs"
+    )
+
+
+async def show(
+    console: Console,
+    urls: list[str],
+    monitor: str,
+    base: measure.Reading,
+    streamed: Streamed,
+    done: asyncio.Event,
+) -> None:
+    """The live table of what happened since `base`, until `done`."""
+
+    async def look() -> Table:
+        reading = await asyncio.to_thread(measure.read, urls)
+        seen = await asyncio.to_thread(measure.snapshot, monitor)
+        streamed.canaries = seen.canary.num_sent
+        recent = measure.Reading(reading.sums.since(base.sums), reading.gauges)
+        return _table(recent, streamed)
+
     with Live(console=console, refresh_per_second=4, transient=not console.is_terminal) as live:
         while not done.is_set():
-            reading = await asyncio.to_thread(measure.read, urls)
-            live.update(_table(reading, base, streamed))
+            live.update(await look())
             try:
                 await asyncio.wait_for(done.wait(), _TABLE_SECONDS)
             except TimeoutError:
                 continue
-        live.update(_table(await asyncio.to_thread(measure.read, urls), base, streamed))
+        live.update(await look())
 
 
-def _table(reading: measure.Reading, base: measure.Reading, streamed: Streamed) -> Table:
-    recent = measure.Reading(reading.sums.since(base.sums), reading.gauges)
+def _table(recent: measure.Reading, streamed: Streamed) -> Table:
     outcomes = recent.outcomes()
     table = Table(box=None, pad_edge=False, header_style="dim")
     numbers = {
@@ -85,13 +135,13 @@ def _table(reading: measure.Reading, base: measure.Reading, streamed: Streamed) 
         "applied": outcomes["applied"],
         "duplicate": outcomes["duplicate"],
         "dead letters": outcomes["dead_lettered"],
-        "users": int(reading.gauges.get("headwater_cached_users", 0)),
+        "users": int(recent.gauges.get("headwater_cached_users", 0)),
         "encoded": recent.encoded,
-        "lag": int(reading.gauges.get("headwater_lag_records", 0)),
+        "lag": int(recent.gauges.get("headwater_lag_records", 0)),
     }
     for name in numbers:
         table.add_column(name, justify="right")
-    delays = measure.freshness(recent) | measure.stages(recent)
+    delays = measure.freshness(recent) | measure.stages(recent.sums)
     for name in ("sequence", "representation"):
         table.add_column(f"{name} p50 / p99", justify="right")
     row = [f"{value:,}" for value in numbers.values()]

@@ -107,7 +107,10 @@ def environment(folder: Path, lock: Path) -> None:
     python = str(folder / "bin" / "python")
     if Path(python).resolve() != Path(sys.executable).resolve():
         uv("venv", "--quiet", "--clear", "--python", sys.executable, str(folder), advice=advice)
-    uv("pip", "sync", "--require-hashes", "--python", python, str(lock), advice=advice)
+    # Compiled once here: a process that isn't allowed to write bytecode (PYTHONDONTWRITEBYTECODE)
+    # would compile Feast and Faust anew at each start, which takes four seconds.
+    options = ("--compile-bytecode", "--require-hashes", "--python", python)
+    uv("pip", "sync", *options, str(lock), advice=advice)
 
 
 def install_project() -> None:

@@ -88,12 +88,13 @@ def logs(service: str | None, following: bool, lines: int) -> None:
         known = ", ".join(files) or "none yet; start the stack: headwater up"
         raise ConfigError(f"no log of {service!r}; there are: {known}")
     chosen = {service: files[service]} if service else files
+    width = max(map(len, chosen)) if len(chosen) > 1 else 0
     for name, path in chosen.items():
         for line in last_lines(path, lines):
-            _show_line(name, line, len(chosen) > 1)
+            _show_line(name, line, width)
     if following:
         for name, line in follow(chosen):
-            _show_line(name, line, len(chosen) > 1)
+            _show_line(name, line, width)
 
 
 @click.command(epilog="Example: headwater doctor")
@@ -131,7 +132,7 @@ def _leave(number: int, _frame: object) -> None:
 
 
 def _progress(service: str, what: str) -> None:
-    click.echo(f"{service:<10} {what}")
+    click.echo(f"{service:<15} {what}")
 
 
 def _show_addresses(stack: LocalStack) -> None:
@@ -140,8 +141,9 @@ def _show_addresses(stack: LocalStack) -> None:
         click.echo(f"  {name:<10} {address}")
 
 
-def _show_line(name: str, line: str, named: bool) -> None:
-    click.echo(f"{click.style(f'{name:<10}', fg='cyan')} {line}" if named else line)
+def _show_line(name: str, line: str, width: int) -> None:
+    """`width` of the names; 0 leaves them out."""
+    click.echo(f"{click.style(name.ljust(width), fg='cyan')} {line}" if width else line)
 
 
 def _show_finding(finding: Finding) -> None:

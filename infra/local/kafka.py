@@ -130,7 +130,9 @@ class KafkaService(Service):
         """Give the empty data folder its cluster id (Kafka refuses to start on a bare one)."""
         properties = self.plan.home.config(self.name) / "server.properties"
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
+        # With "=": an id may begin with a dash.
+        named = (f"--cluster-id={cluster_id}", f"--config={properties}")
+        tool = ["kafka.tools.StorageTool", "format", *named]
         done = subprocess.run(
             [*self._java(128), *tool],
             env=self.environment(),

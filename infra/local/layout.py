@@ -57,13 +57,19 @@ class Home:
     def log(self, service: str) -> Path:
         return self.root / "logs" / f"{service}.log"
 
+    @property
+    def records(self) -> Path:
+        """The folder of the services' records; nobody else writes there."""
+        return self.root / "run" / "services"
+
     def record(self, service: str) -> Path:
         """The file that names the service's running process."""
-        return self.root / "run" / f"{service}.json"
+        return self.records / f"{service}.json"
 
     def create(self) -> None:
-        for name in ("data", "config", "logs", "run", "models"):
-            (self.root / name).mkdir(parents=True, exist_ok=True)
+        folders = (self.root / name for name in ("data", "config", "logs", "models"))
+        for folder in (*folders, self.records):
+            folder.mkdir(parents=True, exist_ok=True)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Starts wardens and finds, signals and ends the services that they keep.
 
-A service is named by its record file (`run/<service>.json`), so that any process can act on a
-stack that another one started. Stale records are recognised by the process's start time.
+A service is named by its record file (`run/services/<service>.json`), so that any process can act
+on a stack that another one started. Stale records are recognised by the process's start time.
 """
 
 from __future__ import annotations

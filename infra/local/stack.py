@@ -18,7 +18,7 @@ from infra.local.cassandra import CassandraService
 from infra.local.kafka import KafkaService
 from infra.local.layout import SERVICES, Cache, Home
 from infra.local.ports import kept_ports, stack_ports
-from infra.local.processes import ask_to_end, read_record, wait_gone
+from infra.local.processes import Record, ask_to_end, read_record, wait_gone
 from infra.local.service import Plan, Service, ServiceState
 from infra.local.triton import TritonService
 from streams.errors import ConfigError
@@ -179,16 +179,17 @@ class LocalStack:
 
 def end_programs(home: Home) -> list[str]:
     """End the workers and servers that run beside the services of this home; their names."""
-    ended = []
-    for path in sorted(home.record("kafka").parent.glob("*.json")):
-        if path.stem in SERVICES or path == home.ports_file:
+    ended: dict[str, Record] = {}
+    for path in sorted(home.records.glob("*.json")):
+        if path.stem in SERVICES:
             continue
         record = read_record(path)
         if record is not None and (record.is_alive or record.warden_is_alive):
             ask_to_end(record)
-            wait_gone(record, _PROGRAM_SECONDS)
-            ended.append(path.stem)
-    return ended
+            ended[path.stem] = record
+    for record in ended.values():
+        wait_gone(record, _PROGRAM_SECONDS)
+    return list(ended)
 
 
 def service_states(home: Path | None = None) -> list[ServiceState]:

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import IO
 
 import click
+import msgspec
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from streams.commands.exposed import exposed
 from streams.errors import ConfigError, RecordTooLarge
 from streams.event_files import (
     FORMATS,
@@ -25,8 +27,10 @@ from streams.event_files import (
     read_records,
 )
 from streams.events import Forget
+from streams.kafka import topic_identity
 from streams.producer import EventProducer
-from streams.settings import load_settings
+from streams.settings import Settings, load_settings
+from streams.workers.exposing import expose_sends
 
 _PRODUCE_EXAMPLES = """Examples:
 
@@ -66,6 +70,10 @@ def _pairs(
 )  # fmt: skip
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Events per second.")
 @click.option("--strict", is_flag=True, help="Refuse what is no event, and exit with 1.")
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65535),
+    help="Where /metrics is. Default: the setting producer.metrics_port; 0 takes a free one.",
+)  # fmt: skip
 def produce(
     source: str,
     file_format: str | None,
@@ -75,6 +83,7 @@ def produce(
     ids: str,
     rate: float | None,
     strict: bool,
+    metrics_port: int | None,
 ) -> int:
     """Send the events of SOURCE, a JSON-lines, CSV or Parquet file, or - for stdin.
 
@@ -84,9 +93,14 @@ def produce(
     """
     column_map = ColumnMap(columns=columns, constants=constants, time_unit=time_unit, ids=ids)
     chosen = file_format or ("jsonl" if source == "-" else format_of(source))
+    settings = load_settings()
+    if metrics_port is not None:
+        own = msgspec.structs.replace(settings.producer, metrics_port=metrics_port)
+        settings = msgspec.structs.replace(settings, producer=own)
     with _open(source) as handle:
+        topic_identity(settings.kafka, settings.kafka.events_topic)  # or say at once what is amiss
         records = read_records(handle, source, chosen, column_map)
-        sent, invalid, refused = asyncio.run(_send_all(records, rate, strict))
+        sent, invalid, refused = asyncio.run(_send_all(settings, records, rate, strict))
     click.echo(f"produced {sent:,} events" + (f", {invalid:,} of them invalid" if invalid else ""))
     if invalid:
         click.echo("see them with: headwater dead-letters list", err=True)
@@ -108,7 +122,7 @@ def _open(source: str) -> IO[bytes]:
 
 
 async def _send_all(
-    records: Iterator[FileRecord], rate: float | None, strict: bool
+    settings: Settings, records: Iterator[FileRecord], rate: float | None, strict: bool
 ) -> tuple[int, int, int]:
     sent = invalid = refused = 0
     started = time.monotonic()
@@ -116,7 +130,8 @@ async def _send_all(
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     with progress if sys.stderr.isatty() else nullcontext():
         task = progress.add_task("producing", total=None)
-        async with EventProducer(load_settings()) as producer:
+        async with EventProducer(settings) as producer:
+            exposed(lambda: expose_sends(producer.counts, settings, time.time))
             for record in records:
                 if rate is not None:
                     await asyncio.sleep(max(0.0, started + sent / rate - time.monotonic()))
@@ -149,12 +164,14 @@ def forget(users: tuple[str, ...], up_to: int | None) -> None:
     it never come back. Events newer than the mark start a new sequence.
     """
     event_time = int(time.time() * 1000) if up_to is None else up_to
-    asyncio.run(_forget(users, event_time))
+    settings = load_settings()
+    topic_identity(settings.kafka, settings.kafka.events_topic)  # or say at once what is amiss
+    asyncio.run(_forget(settings, users, event_time))
     for user in users:
         click.echo(f"{user}\tforgotten up to {event_time}")
 
 
-async def _forget(users: tuple[str, ...], event_time: int) -> None:
-    async with EventProducer(load_settings()) as producer:
+async def _forget(settings: Settings, users: tuple[str, ...], event_time: int) -> None:
+    async with EventProducer(settings) as producer:
         for user in users:
             await producer.send(Forget(user, uuid.uuid4().hex, event_time))

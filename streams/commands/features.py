@@ -1,8 +1,9 @@
-"""`headwater apply`, `views`, `get` and `serve`: declaring features and reading them."""
+"""`headwater views`, `get` and `serve`: reading features."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
 from datetime import UTC, datetime
@@ -12,55 +13,22 @@ import click
 from rich.console import Group
 from rich.text import Text
 
+from streams.commands.exposed import exposed
 from streams.commands.tables import console, plain_table
-from streams.errors import ConfigError
-from streams.kafka import create_topics
 from streams.online import FeatureBatch, OnlineFeatures, ReadOutcome, RepresentationBatch
 from streams.reads import when_serving
 from streams.representations import RepresentationView
-from streams.schema_store import create_schema
 from streams.sequences import Mark, SequenceView
 from streams.settings import Settings, load_settings
-from streams.view_changes import changes_between
 from streams.views import (
     DeclaredViews,
-    apply_repo,
     declared_views,
     feature_store,
     serve_features,
 )
-from streams.workers.reading import expose_reads
+from streams.workers.exposing import expose_reads
 
 _SHOWN_EVENTS = 8
-
-
-@click.command(epilog="Example:\n\n\b\n  headwater up && headwater apply")
-def apply() -> None:
-    """Create topics, keyspace and tables, and apply the declarations in feature_repo.
-
-    Safe to repeat. After a change of a view it says what holds at once, what holds for new events
-    only, and which command fills in the rest. Running workers take changes in within seconds.
-    """
-    settings = load_settings()
-    created = create_topics(settings.kafka)
-    click.echo(f"topics      {', '.join(created) or 'exist'}")
-    create_schema(settings.cassandra)
-    click.echo(f"tables      keyspace {settings.cassandra.keyspace}")
-    before = _declared_before(settings)
-    after = apply_repo(settings)
-    names = ", ".join([*after.sequences, *after.representations]) or "none"
-    click.echo(f"views       {names}")
-    for change in changes_between(before, after):
-        click.echo(f"changed     {change}")
-
-
-def _declared_before(settings: Settings) -> DeclaredViews:
-    if not settings.registry_path.is_file():
-        return DeclaredViews({}, {})
-    try:
-        return declared_views(feature_store(settings))
-    except ConfigError:
-        return DeclaredViews({}, {})  # what was there can't be read: everything counts as new
 
 
 @click.command(
@@ -124,7 +92,7 @@ def _duration(seconds: float | None) -> str:
         return "any"
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= size:
-            return f"{seconds / size:g} {unit}"
+            return f"{round(seconds / size, 1):g} {unit}"
     return f"{seconds:g} s"
 
 
@@ -239,17 +207,10 @@ def serve(host: str | None, port: int | None) -> None:
     settings = load_settings()
     store = feature_store(settings)
     declared_views(store)  # a clear error now beats one per request
-    when_serving(lambda: _expose(settings))
+    when_serving(lambda: exposed(lambda: expose_reads(settings, time.time)))
+    when_serving(gc.freeze)  # or a full collection over Feast's modules stops a request for 0.1 s
     serve_features(
         store,
         settings.serve.host if host is None else host,
         settings.serve.port if port is None else port,
     )
-
-
-def _expose(settings: Settings) -> None:
-    """Show the reads to the monitor; serving goes on without that too."""
-    try:
-        expose_reads(settings, time.time)
-    except ConfigError as error:
-        click.echo(f"reads aren't shown to the monitor: {error}", err=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from contextlib import nullcontext, suppress
 
 import click
 import msgspec
-from rich.console import Group
 from rich.live import Live
 
 from streams.commands.freshness_table import freshness_picture
@@ -63,15 +63,17 @@ def _judged(snapshot: Snapshot, conditions: list[Condition]) -> int:
 
 
 def _watch(settings: Settings, conditions: list[Condition], as_json: bool) -> int:
-    """Until a condition holds or Ctrl-C."""
+    """Until a condition holds, or Ctrl-C, which is how it is meant to end."""
     pause = settings.monitor.interval_seconds
-    with Live(Group(), console=console(), auto_refresh=False, screen=False) as live:
+    live = None if as_json else Live(console=console(), auto_refresh=False, screen=False)
+    with suppress(KeyboardInterrupt), live or nullcontext():
         while True:
             snapshot, origin = asyncio.run(current_snapshot(settings))
-            if as_json:
+            if live is None:
                 click.echo(msgspec.json.encode(snapshot))
             else:
                 live.update(freshness_picture(snapshot, origin), refresh=True)
             if _judged(snapshot, conditions):
                 return 1
             time.sleep(pause)
+    return 0

@@ -70,8 +70,8 @@ def _features(snapshot: Snapshot) -> Table:
                 _state(stale.state) if whole else "",
                 _duration(stale.seconds) if whole else "",
                 lag if whole else "",
-                _duration(fresh.p50_seconds),
-                _duration(fresh.p99_seconds),
+                _measured(fresh.p50_seconds, fresh.problem),
+                _measured(fresh.p99_seconds, fresh.problem),
                 f"{objective.target:.0%} in {duration(objective.seconds)}" if whole else "",
                 good if whole else "",
             )
@@ -95,6 +95,11 @@ def _clocks(snapshot: Snapshot) -> Table:
 
 def _state(state: State) -> Text:
     return Text(_NAMES.get(state, str(state)), style=_STYLES[state])
+
+
+def _measured(seconds: float | None, problem: str) -> str | Text:
+    """A delay; empty if there was nothing to measure, which isn't the same as nobody could."""
+    return _state(State.UNKNOWN) if seconds is None and problem else _duration(seconds)
 
 
 def _duration(seconds: float | None) -> str:

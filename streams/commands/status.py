@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -15,8 +16,9 @@ from rich.text import Text
 from streams.commands.tables import console, plain_table
 from streams.errors import HeadwaterError
 from streams.kafka import group_offsets
+from streams.monitor.running import running_monitor
 from streams.settings import Settings, load_settings
-from streams.workers.registration import WorkerAddress, running_workers
+from streams.workers.registration import READER, WorkerAddress, read_state, registered_workers
 
 STATUS_GROUP = "headwater.status"
 OUTCOMES = ("applied", "duplicate", "too_old", "forgotten", "dead_lettered", "filtered")
@@ -29,7 +31,7 @@ _GOOD = {"ready": "green", "starting": "yellow", "paused": "yellow"}
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def status(as_json: bool) -> int:
-    """Show every service's address, every worker's counters and lag.
+    """Show every service's address, every worker's counters and lag, the monitor's page.
 
     The exit code is 1 if a service or a worker isn't ready.
     """
@@ -45,14 +47,13 @@ def status(as_json: bool) -> int:
 
 def read_status(settings: Settings) -> dict[str, Any]:
     """What `status --json` prints."""
+    services = _services()
     return {
         "home": settings.home,
-        "services": _services(),
-        "workers": [_worker(address) for address in running_workers(settings)],
-        "groups": [
-            _group(settings, settings.sequence_worker.group, settings.kafka.events_topic),
-            _group(settings, settings.encoder_worker.group, settings.kafka.refresh_topic),
-        ],
+        "services": services,
+        "workers": [_worker(address, runs) for address, runs in registered_workers(settings)],
+        "monitor": _monitor(settings),
+        "groups": _groups(settings, services),
     }
 
 
@@ -65,23 +66,56 @@ def _services() -> list[dict[str, Any]]:
     return rows
 
 
-def _worker(address: WorkerAddress) -> dict[str, Any]:
+def _worker(address: WorkerAddress, runs: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"role": address.role, "pid": address.pid, "url": address.url}
+    if not runs:
+        command = "serve" if address.role == READER else f"worker {address.role}"
+        detail = f"was killed and not replaced; start another: headwater {command}"
+        return row | {"ready": False, "detail": detail}
     try:
-        with urllib.request.urlopen(f"{address.url}/state", timeout=_TIMEOUT_SECONDS) as answer:
-            row |= json.load(answer)
-        row |= _readiness(address)
+        row |= read_state(address, _TIMEOUT_SECONDS)
+        row |= _readiness(f"{address.url}/ready")
     except (OSError, ValueError) as error:
         row |= {"ready": False, "detail": f"doesn't answer: {error}"}
     return row
 
 
-def _readiness(address: WorkerAddress) -> dict[str, Any]:
+def _monitor(settings: Settings) -> dict[str, Any] | None:
+    """The monitor of this home, None if there is none; one that was killed doesn't answer."""
+    found = running_monitor(settings)
+    if found is None:
+        return None
+    row: dict[str, Any] = {"pid": found.pid, "url": found.url}
     try:
-        with urllib.request.urlopen(f"{address.url}/ready", timeout=_TIMEOUT_SECONDS):
+        return row | _readiness(f"{found.url}/healthz")
+    except OSError as error:
+        return row | {"ready": False, "detail": f"doesn't answer: {error}"}
+
+
+def _readiness(url: str) -> dict[str, Any]:
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS):
             return {"ready": True, "detail": ""}
     except urllib.error.HTTPError as error:
         return {"ready": False, "detail": error.read().decode("utf-8", "replace").strip()}
+
+
+def _groups(settings: Settings, services: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    kafka = settings.kafka
+    wanted = (
+        (settings.sequence_worker.group, kafka.events_topic),
+        (settings.encoder_worker.group, kafka.refresh_topic),
+    )
+    for row in services:  # no waiting for what is known to be down
+        if row["address"] == kafka.bootstrap_servers and row["pid"] is None:
+            detail = f"{row['name']} is {row['state']}"
+            return [_unread(group, topic, detail) for group, topic in wanted]
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        return list(pool.map(lambda pair: _group(settings, *pair), wanted))
+
+
+def _unread(group: str, topic: str, detail: str) -> dict[str, Any]:
+    return {"group": group, "topic": topic, "lag": None, "detail": detail, "partitions": []}
 
 
 def _group(settings: Settings, group: str, topic: str) -> dict[str, Any]:
@@ -89,7 +123,7 @@ def _group(settings: Settings, group: str, topic: str) -> dict[str, Any]:
     try:
         offsets = group_offsets(settings.kafka, group, topic)
     except HeadwaterError as error:
-        return row | {"lag": None, "detail": str(error), "partitions": []}
+        return _unread(group, topic, str(error))
     partitions = [
         {"partition": p.partition, "committed": p.committed, "end": p.end, "lag": p.lag}
         for p in offsets
@@ -105,13 +139,20 @@ def _picture(report: dict[str, Any]) -> Group:
         services.add_row(row["name"], state, row["address"], pid, row["detail"])
     workers = plain_table("worker", "pid", "state", "lag", "records")
     for row in report["workers"]:
-        state = Text("ready", style="green") if row["ready"] else Text(row["detail"], style="red")
         counters = _counters(row.get("counters"))
-        workers.add_row(row["role"], str(row["pid"]), state, _number(row.get("lag")), counters)
+        facts = (_number(row.get("lag")), counters)
+        workers.add_row(row["role"], str(row["pid"]), _readiness_text(row), *facts)
+    monitor = plain_table("monitor", "pid", "state")
+    if (row := report["monitor"]) is not None:
+        monitor.add_row(row["url"], str(row["pid"]), _readiness_text(row))
     groups = plain_table("backlog of", "topic", "lag", "detail")
     for row in report["groups"]:
         groups.add_row(row["group"], row["topic"], _number(row["lag"]), row["detail"])
-    return Group(*_filled(services, workers, groups))
+    return Group(*_filled(services, workers, monitor, groups))
+
+
+def _readiness_text(row: dict[str, Any]) -> Text:
+    return Text("ready", style="green") if row["ready"] else Text(row["detail"], style="red")
 
 
 def _counters(counters: dict[str, int] | None) -> str:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from streams.monitor.backlog import partitions, staleness, unknown_staleness
 from streams.monitor.clocks import clocks
 from streams.monitor.durations import duration
-from streams.monitor.figures import cost, dead_letters, freshness, objectives, reads
+from streams.monitor.figures import NO_READER, cost, dead_letters, freshness, objectives, reads
 from streams.monitor.observed import Observed
-from streams.monitor.picture import allowed_seconds, arrows, boxes, slowest_stage
+from streams.monitor.picture import ROLES, allowed_seconds, arrows, boxes, slowest_stage
 from streams.monitor.processes import owners, workers
 from streams.monitor.snapshot import (
     Box,
     Canary,
+    Clock,
     Coverage,
     EncoderVersion,
     Freshness,
@@ -37,7 +38,8 @@ def assemble(seen: Observed) -> Snapshot:
         seen.problems.get("clocks", ""),
     )
     shown_boxes = boxes(seen, stale)
-    fresh = freshness(seen.window[1], settings)
+    blind = {feature: seen.blind(role) for feature, role in ROLES.items()}
+    fresh = freshness(seen.window[1], settings, blind)
     cost_seconds, cost_window = seen.cost_window
     return Snapshot(
         number=seen.number,
@@ -46,19 +48,25 @@ def assemble(seen: Observed) -> Snapshot:
         interval_seconds=settings.interval_seconds,
         window_seconds=seen.window[0],
         cost_window_seconds=cost_seconds,
-        headline=headline(stale, shown_boxes, fresh, seen.canary),
+        headline=headline(stale, shown_boxes, fresh, seen.canary, shown_clocks),
         slowest_stage=slowest_stage(seen),
         boxes=shown_boxes,
         arrows=arrows(seen, stale),
         staleness=stale,
-        objectives=objectives(seen.histories, settings, seen.now),
+        objectives=objectives(seen.histories, settings, seen.now, blind),
         freshness=fresh,
         coverage=_coverage(seen),
-        cost=cost(cost_window, cost_seconds),
+        cost=cost(
+            cost_window, cost_seconds, blind["representation"], bool(seen.readable("reader"))
+        ),
         partitions=_partitions(seen),
         workers=workers(seen.workers or (), seen.rates, shown_clocks),
         dead_letters=dead_letters(
-            cost_window, cost_seconds, seen.dead_letters, seen.problems.get("dead_letters", "")
+            cost_window,
+            cost_seconds,
+            seen.dead_letters,
+            seen.problems.get("dead_letters", ""),
+            blind["sequence"],
         ),
         versions=_versions(seen),
         clocks=shown_clocks,
@@ -78,13 +86,15 @@ def staleness_of(seen: Observed) -> tuple[Staleness, Staleness]:
         )
     sequence, encoder = seen.groups.sequence, seen.groups.encoder
     return (
-        staleness("sequence", sequence, None, seen.broker_now, allowed_seconds(seen, "sequence")),
+        staleness(
+            "sequence", sequence, None, seen.broker_offset, allowed_seconds(settings, "sequence")
+        ),
         staleness(
             "representation",
             encoder,
             sequence,
-            seen.broker_now,
-            allowed_seconds(seen, "representation"),
+            seen.broker_offset,
+            allowed_seconds(settings, "representation"),
         ),
     )
 
@@ -94,6 +104,7 @@ def headline(
     shown_boxes: Sequence[Box],
     fresh: Sequence[Freshness],
     canary: Canary,
+    shown_clocks: Sequence[Clock],
 ) -> Headline:
     """The worst that is known first; what can't be told is never called fresh."""
     trouble = _trouble(stale, shown_boxes)
@@ -111,14 +122,19 @@ def headline(
         return Headline(state=State.BEHIND, text=text)
     if canary.enabled and canary.state is State.BEHIND:
         return Headline(state=State.BEHIND, text=f"Canaries aren't read back: {canary.problem}")
-    blind = [box for box in shown_boxes if box.state is State.UNKNOWN and box.id != "readers"]
+    # How often readers and producers come says nothing of how fresh what arrived is.
+    blind = [
+        box
+        for box in shown_boxes
+        if box.state is State.UNKNOWN and box.id not in ("readers", "producers")
+    ]
     if blind:
         text = f"Can't tell whether everything is fresh: {blind[0].label}, {blind[0].detail}"
         return Headline(state=State.UNKNOWN, text=text, box=blind[0].id)
     if all(one.state is State.IDLE for one in stale) and not any(one.count for one in fresh):
         text = "No events. Everything that arrived is reflected."
         return Headline(state=State.IDLE, text=text)
-    return Headline(state=State.OK, text=_fresh_text(fresh))
+    return Headline(state=State.OK, text=_fresh_text(fresh) + _since_the_event(fresh, shown_clocks))
 
 
 def _trouble(stale: Sequence[Staleness], shown_boxes: Sequence[Box]) -> Headline | None:
@@ -153,10 +169,25 @@ def _fresh_text(fresh: Sequence[Freshness]) -> str:
     return f"Fresh: {', '.join(parts)} at the 99th percentile"
 
 
+def _since_the_event(fresh: Sequence[Freshness], shown_clocks: Sequence[Clock]) -> str:
+    """What the platform's own delay, which the objectives are about, doesn't tell."""
+    late = [
+        one.p99_seconds or 0.0
+        for one in fresh
+        if one.since == "event_time" and not one.version and one.within_objective is False
+    ]
+    if late:
+        took = duration(max(late))
+        return f". Since the event {took}: events come late, or a producer's clock is behind"
+    wrong = [one for one in shown_clocks if one.kind == "producer" and one.exceeds_limit]
+    ahead = max((one.offset_seconds or 0.0 for one in wrong), default=0.0)
+    return f". A producer's clock is {duration(ahead)} ahead" if ahead > 0 else ""
+
+
 def _coverage(seen: Observed) -> Coverage:
     seconds, window = seen.window
-    shown_reads = reads(window, seconds)
-    reads_problem = "" if shown_reads else "no process that reads is known to the monitor"
+    shown_reads = reads(window, seconds, bool(seen.readable("reader")))
+    reads_problem = "" if shown_reads else NO_READER
     sample = seen.sample
     active_window = seen.settings.monitor.active_window_seconds
     if sample is None:
@@ -184,9 +215,12 @@ def _partitions(seen: Observed) -> Partitions:
         (seen.groups.sequence, seen.groups.encoder),
         seen.movements,
         owners(seen.workers or ()),
-        seen.broker_now,
+        seen.broker_offset,
         seen.settings.monitor.stall_seconds,
-        allowed_seconds(seen, "representation"),
+        {
+            seen.groups.sequence.group: allowed_seconds(seen.settings, "sequence"),
+            seen.groups.encoder.group: allowed_seconds(seen.settings, "representation"),
+        },
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from streams.freshness import Open, age_seconds, oldest_open
 from streams.monitor.log import GroupPartition, GroupReading
@@ -47,13 +47,19 @@ class Movements:
 
 
 def staleness(
-    feature: str, reading: GroupReading, upstream: GroupReading | None, now: float, allowed: float
+    feature: str,
+    reading: GroupReading,
+    upstream: GroupReading | None,
+    broker_offset: float,
+    allowed: float,
 ) -> Staleness:
-    """How stale a feature is; `now` in seconds, by the broker's clock as far as that is known.
+    """How stale a feature was when Kafka was asked, by the broker's clock as far as it is known.
 
-    `upstream` is the group whose backlog this feature doesn't reflect either; `allowed` (seconds)
-    is what may be open in good health.
+    What was open at that moment is known to have waited until then and no longer: counting on to
+    the present would make a healthy event as old as the answer. `upstream` is the group whose
+    backlog this feature doesn't reflect either; `allowed` (seconds) is how long an event may wait.
     """
+    now = reading.read_at + broker_offset
     readings = [reading] if upstream is None else [reading, upstream]
     unread = sum(len(found.unread) for found in readings)
     own = oldest_open(reading.open_records)
@@ -97,16 +103,19 @@ def partitions(
     readings: Iterable[GroupReading],
     movements: Movements,
     owners: dict[tuple[str, int], tuple[str, int]],
-    now: float,
+    broker_offset: float,
     stall_seconds: float,
-    allowed: float,
+    allowed: Mapping[str, float],
 ) -> Partitions:
     """All partitions in numbers, the worst ones in detail.
 
-    `owners` has (worker, processed offset) by (group, partition).
+    `owners` has (worker, processed offset) by (group, partition), `allowed` by group for how many
+    seconds a record may wait.
     """
     rows = [
-        _partition(reading, found, movements, owners, now, stall_seconds, allowed)
+        _partition(
+            reading, found, movements, owners, broker_offset, stall_seconds, allowed[reading.group]
+        )
         for reading in readings
         for found in reading.partitions
     ]
@@ -128,17 +137,19 @@ def _partition(
     found: GroupPartition,
     movements: Movements,
     owners: dict[tuple[str, int], tuple[str, int]],
-    now: float,
+    broker_offset: float,
     stall_seconds: float,
     allowed: float,
 ) -> Partition:
     owner, processed = owners.get((reading.group, found.partition), ("", None))
     own = [record for record in reading.open_records if record.partition == found.partition]
-    waiting = age_seconds(now, own[0].queued_at) if own else (None if found.lag else 0.0)
+    waiting = None if found.lag else 0.0
+    if own:
+        waiting = age_seconds(reading.read_at + broker_offset, own[0].queued_at)
     if not found.lag:
         state = State.IDLE
     elif (
-        movements.still_for(reading.group, found.partition, now) > stall_seconds
+        movements.still_for(reading.group, found.partition, reading.read_at) > stall_seconds
         # After a pause of the monitor itself, a record may be new though nothing moved.
         and (waiting is None or waiting > stall_seconds)
     ):

@@ -100,7 +100,7 @@ class Collector:
     def on_groups(self, groups: Groups) -> None:
         """Kafka was asked."""
         for reading in (groups.sequence, groups.encoder):
-            self._movements.take(reading, self._now())
+            self._movements.take(reading, reading.read_at)
 
     def on_canary(self, result: Result) -> None:
         """A canary came back, or didn't."""
@@ -159,7 +159,7 @@ class Collector:
             number=self._number,
             started_at=self._started_at,
             now=now,
-            broker_now=now + (0.0 if broker is None else broker.seconds),
+            broker_offset=0.0 if broker is None else broker.seconds,
             workers=sources.workers.value(now),
             groups=sources.kafka.value(now),
             cassandra_seconds=sources.cassandra.value(now),

@@ -120,9 +120,10 @@ def figures_of(snapshot: Snapshot) -> dict[str, Figure]:
         found[f"{name}.lag"] = Figure(stale.lag_records, problem)
     _add_freshness(found, snapshot, unknown)
     for objective in snapshot.objectives:
-        found[f"{objective.feature}.good"] = Figure(objective.good_share)
+        problem = objective.problem
+        found[f"{objective.feature}.good"] = _figure(objective.good_share, problem)
         for window, rate in objective.burn_rates:
-            found[f"{objective.feature}.{_BURN_NAMES[window]}"] = Figure(rate)
+            found[f"{objective.feature}.{_BURN_NAMES[window]}"] = _figure(rate, problem)
     for arrow in snapshot.arrows:
         problem = arrow.problem if arrow.state is State.UNKNOWN else ""
         found[f"stage.{arrow.stage}.p50"] = Figure(arrow.p50_seconds, problem)
@@ -134,19 +135,18 @@ def figures_of(snapshot: Snapshot) -> dict[str, Figure]:
 def _add_freshness(
     found: dict[str, Figure], snapshot: Snapshot, unknown: Mapping[str, str]
 ) -> None:
-    stages = {arrow.stage: arrow for arrow in snapshot.arrows}
-    last = {"sequence": "folded_to_stored", "representation": "encoded_to_stored"}
     for fresh in snapshot.freshness:
-        # Without the workers' counts, a missing delay isn't a quiet minute.
-        arrow = stages.get(last[fresh.feature])
-        blind = arrow.problem if arrow is not None and arrow.state is State.UNKNOWN else ""
-        problem = unknown.get(fresh.feature, "") or blind
+        problem = fresh.problem or unknown.get(fresh.feature, "")
         prefix = f"{fresh.feature}.v{fresh.version}." if fresh.version else f"{fresh.feature}."
         if fresh.since == "ingested_at":
             prefix += "platform_"
-        measured = fresh.p99_seconds is not None
-        found[f"{prefix}p50"] = Figure(fresh.p50_seconds, "" if measured else problem)
-        found[f"{prefix}p99"] = Figure(fresh.p99_seconds, "" if measured else problem)
+        found[f"{prefix}p50"] = _figure(fresh.p50_seconds, problem)
+        found[f"{prefix}p99"] = _figure(fresh.p99_seconds, problem)
+
+
+def _figure(value: float | None, problem: str) -> Figure:
+    """What was measured, or why it couldn't be."""
+    return Figure(value, "" if value is not None else problem)
 
 
 def _add_others(found: dict[str, Figure], snapshot: Snapshot) -> None:
@@ -156,8 +156,8 @@ def _add_others(found: dict[str, Figure], snapshot: Snapshot) -> None:
         min((share for share in covered if share is not None), default=None), problem
     )
     letters, canary = snapshot.dead_letters, snapshot.canary
-    found["dead_letters.rate"] = Figure(letters.rate)
-    found["dead_letters.share"] = Figure(letters.share)
+    found["dead_letters.rate"] = Figure(letters.rate, letters.rate_problem)
+    found["dead_letters.share"] = Figure(letters.share, letters.rate_problem)
     off = "" if canary.enabled and canary.availability is not None else (canary.problem or "none")
     found["canary.availability"] = Figure(canary.availability, off)
     found["canary.sequence_p99"] = Figure(canary.sequence_p99_seconds, off)
@@ -167,4 +167,5 @@ def _add_others(found: dict[str, Figure], snapshot: Snapshot) -> None:
         snapshot.partitions.problem,
     )
     down = sum(worker.state is State.DOWN for worker in snapshot.workers)
-    found["workers.down"] = Figure(down)
+    unread = next((one.error for one in snapshot.sources if one.name == "workers"), "")
+    found["workers.down"] = Figure(None if unread else down, unread)

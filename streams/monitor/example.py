@@ -221,7 +221,9 @@ def _cost() -> tuple[Cost, ...]:
     return (
         Cost(encoder=_ENCODER, version="2", representations_per_second=141.0,
              encoder_seconds_per_representation=0.0042, bytes_per_representation=293.0,
-             reads_per_representation=0.84, share_never_read=0.37, num_shed=0),
+             reads_per_representation=0.84, share_never_read=0.37,
+             first_read_p50_seconds=31.0, first_read_p99_seconds=840.0, num_shared=5_214,
+             num_shed=0),
     )  # fmt: skip
 
 

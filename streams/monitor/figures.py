@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
 
 from streams import metrics as catalogue
 from streams.freshness import FEATURES, burn_rate
@@ -32,19 +35,27 @@ def objective_seconds(settings: MonitorSettings, feature: str) -> float:
     return settings.representation_objective_seconds
 
 
-def freshness(window: Sums, settings: MonitorSettings) -> tuple[Freshness, ...]:
-    """Live traffic's freshness by feature and, for representations, by encoder version."""
+def freshness(
+    window: Sums, settings: MonitorSettings, blind: Mapping[str, str]
+) -> tuple[Freshness, ...]:
+    """Live traffic's freshness by feature and, for representations, by encoder version.
+
+    `blind` says by feature why it can't be told now; what was measured before is shown beside it.
+    """
     rows = []
     for feature in FEATURES:
         for since in ("event_time", "ingested_at"):
             counts = window.histogram(catalogue.FRESHNESS_SECONDS, feature, since, "live")
-            rows.append(_freshness(feature, since, "", "", quantiles(counts), settings))
+            measured = quantiles(counts)
+            rows.append(_freshness(feature, since, "", "", measured, settings, blind[feature]))
     for encoder, version, since in window.label_sets(catalogue.REPRESENTATION_FRESHNESS_SECONDS):
         counts = window.histogram(
             catalogue.REPRESENTATION_FRESHNESS_SECONDS, encoder, version, since
         )
-        measured = quantiles(counts)
-        rows.append(_freshness("representation", since, encoder, version, measured, settings))
+        rows.append(
+            _freshness("representation", since, encoder, version, quantiles(counts), settings,
+                       blind["representation"])
+        )  # fmt: skip
     return tuple(rows)
 
 
@@ -55,6 +66,7 @@ def _freshness(
     version: str,
     measured: tuple[int, float | None, float | None],
     settings: MonitorSettings,
+    problem: str,
 ) -> Freshness:
     count, p50, p99 = measured
     limit = objective_seconds(settings, feature)
@@ -63,15 +75,17 @@ def _freshness(
         since=since,
         encoder=encoder,
         version=version,
-        count=count,
+        # None was seen; whether there was none can't be told.
+        count=None if problem and not count else count,
         p50_seconds=p50,
         p99_seconds=p99,
         within_objective=None if p99 is None else p99 <= limit,
+        problem=problem,
     )
 
 
 def objectives(
-    histories: Histories, settings: MonitorSettings, now: float
+    histories: Histories, settings: MonitorSettings, now: float, blind: Mapping[str, str]
 ) -> tuple[Objective, ...]:
     """How well the objectives are met, and how fast their budgets burn."""
     rows = []
@@ -86,26 +100,48 @@ def objectives(
                 target=target,
                 good_share=good / total if total else None,
                 burn_rates=tuple((w, burn_rate(g, t, target)) for w, g, t in windows),
+                problem=blind[feature],
             )
         )
     return tuple(rows)
 
 
-def cost(window: Sums, seconds: float) -> tuple[Cost, ...]:
-    """What representations cost and whether they were read, by encoder version."""
+NO_READER = "no process that reads is known to the monitor"
+
+
+def cost(window: Sums, seconds: float, blind: str, reader_known: bool) -> tuple[Cost, ...]:
+    """What representations cost and whether they were read, by encoder version.
+
+    `blind` says why it can't be told what encoder workers count now.
+    """
     pairs = sorted(
-        labels for name, labels in window.numbers if name == catalogue.REPRESENTATIONS_WRITTEN.name
+        (labels[0], labels[1])
+        for name, labels in window.numbers
+        if name == catalogue.REPRESENTATIONS_WRITTEN.name
     )
-    shed = window.by_label(catalogue.ENCODER_USERS, 0).get("shed", 0.0)
-    return tuple(_cost(window, seconds, encoder, version, shed) for encoder, version in pairs)
+    users = window.by_label(catalogue.ENCODER_USERS, 0)
+    requests = {
+        "num_shared": int(users.get("coalesced", 0) + users.get("current", 0)),
+        "num_shed": int(window.number(catalogue.OFFSETS_LOST, "encoder")),
+    }
+    reads_known = reader_known or any(window.by_label(catalogue.READS, 1).values())
+    found = [_cost(window, seconds, *pair, reads_known=reads_known) for pair in pairs]
+    return tuple(
+        replace(one, **_UNTOLD, problem=blind) if blind else replace(one, **requests)
+        for one in found
+    )
 
 
-def _cost(window: Sums, seconds: float, encoder: str, version: str, shed: float) -> Cost:
+# What would read as "nothing happened" where nobody can tell.
+_UNTOLD: dict[str, Any] = {"representations_per_second": None}
+
+
+def _cost(window: Sums, seconds: float, encoder: str, version: str, *, reads_known: bool) -> Cost:
     written = window.number(catalogue.REPRESENTATIONS_WRITTEN, encoder, version)
     sampled = window.number(catalogue.SAMPLED_WRITES, encoder, version)
     first_reads = window.number(catalogue.SAMPLED_FIRST_READS, encoder, version)
-    reads = window.by_label(catalogue.READS, 1)
-    read_seen = bool(reads)
+    waited = window.histogram(catalogue.FIRST_READ_SECONDS, encoder, version)
+    _, first_read_p50, first_read_p99 = quantiles(waited)
 
     def per_written(total: float) -> float | None:
         return total / written if written else None
@@ -123,22 +159,25 @@ def _cost(window: Sums, seconds: float, encoder: str, version: str, shed: float)
         reads_per_representation=per_written(
             window.number(catalogue.REPRESENTATION_READS, encoder, version)
         )
-        if read_seen
+        if reads_known
         else None,
         # A representation of before the window may be read in it, so that the share can't be
         # taken as exact; it is never shown below zero.
-        share_never_read=max(0.0, 1 - first_reads / sampled) if read_seen and sampled else None,
-        num_shed=int(shed),
-        problem="" if read_seen else "no process that reads is known to the monitor",
+        share_never_read=max(0.0, 1 - first_reads / sampled) if reads_known and sampled else None,
+        first_read_p50_seconds=first_read_p50,
+        first_read_p99_seconds=first_read_p99,
+        problem="" if reads_known else NO_READER,
     )
 
 
-def reads(window: Sums, seconds: float) -> tuple[ReadOutcome, ...]:
-    """Reads by view and outcome."""
+def reads(window: Sums, seconds: float, reader_known: bool) -> tuple[ReadOutcome, ...]:
+    """Reads by view and outcome; none where there was no read and nobody to tell of one."""
     found: dict[str, dict[str, float]] = {}
     for (name, labels), value in window.numbers.items():
         if name == catalogue.READS.name:
             found.setdefault(labels[0], {})[labels[1]] = value
+    if not reader_known and not any(sum(by_outcome.values()) for by_outcome in found.values()):
+        return ()
     return tuple(
         ReadOutcome(
             view=view,
@@ -154,18 +193,27 @@ def reads(window: Sums, seconds: float) -> tuple[ReadOutcome, ...]:
 
 
 def dead_letters(
-    window: Sums, seconds: float, recent: Sequence[StoredDeadLetter] | None, problem: str
+    window: Sums,
+    seconds: float,
+    recent: Sequence[StoredDeadLetter] | None,
+    problem: str,
+    blind: str,
 ) -> DeadLetters:
-    """Dead letters of the window, and the newest ones."""
+    """Dead letters of the window, and the newest ones.
+
+    `problem` says why the newest ones can't be read, `blind` why it can't be told how many there
+    are.
+    """
     by_reason = {k: int(v) for k, v in window.by_label(catalogue.DEAD_LETTERS, 0).items() if v}
     total = sum(by_reason.values())
     consumed = window.number(catalogue.RECORDS_CONSUMED)
     return DeadLetters(
         by_reason=tuple(sorted(by_reason.items(), key=lambda item: -item[1])),
-        rate=total / seconds,
-        share=total / consumed if consumed else None,
+        rate=None if blind else total / seconds,
+        share=total / consumed if consumed and not blind else None,
         recent=tuple(_dead_letter(letter) for letter in recent or ()),
         problem=problem if recent is None else "",
+        rate_problem=blind,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -53,10 +53,15 @@ class GroupPartition(msgspec.Struct, frozen=True):
 
 
 class GroupReading(msgspec.Struct, frozen=True):
-    """A group on its topic. `unread`: partitions whose open record couldn't be read in time."""
+    """A group on its topic. `unread`: partitions whose open record couldn't be read in time.
+
+    `read_at` (seconds, our clock) is when its offsets were known: what was open then may have been
+    acknowledged since.
+    """
 
     group: str
     topic: str
+    read_at: float
     partitions: tuple[GroupPartition, ...]
     open_records: tuple[OpenRecord, ...]
     unread: tuple[int, ...]
@@ -86,9 +91,15 @@ class SeenRecord(msgspec.Struct, frozen=True):
 class LogWatch:
     """Clients that are held, and the open records that are known."""
 
-    def __init__(self, settings: KafkaSettings, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        timeout_seconds: float,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._settings = settings
         self._timeout = timeout_seconds
+        self._now = now
         common = {
             "bootstrap.servers": settings.bootstrap_servers,
             "socket.timeout.ms": int(max(1.0, timeout_seconds) * 1000),
@@ -121,13 +132,14 @@ class LogWatch:
         """Where the group stands. Raises DeliveryFailed if Kafka doesn't answer in time."""
         try:
             partitions = self._offsets(group, topic)
+            read_at = self._now()
             members = self._num_members(group)
             open_records, unread = self._open_records(topic, partitions)
         except KafkaException as error:
             raise self._failed(error) from error
         except TimeoutError as error:
             raise DeliveryFailed(f"Kafka didn't answer within {self._timeout:g} s") from error
-        return GroupReading(group, topic, partitions, open_records, unread, members)
+        return GroupReading(group, topic, read_at, partitions, open_records, unread, members)
 
     def read_records(
         self, topic: str, wanted: Mapping[int, tuple[int, int]]

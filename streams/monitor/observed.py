@@ -28,7 +28,8 @@ class Groups(msgspec.Struct, frozen=True):
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """A field of None couldn't be measured; `problems` says why, by source name.
 
-    `now` in seconds by this machine's clock, `broker_now` by the broker's as far as it is known.
+    `now` in seconds by this machine's clock; `broker_offset` is how far the broker's is ahead of
+    it, 0 as long as that isn't known.
     `window` and `cost_window` hold what was counted in so many seconds.
     """
 
@@ -36,7 +37,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     started_at: float
     now: float
-    broker_now: float
+    broker_offset: float
     workers: tuple[WorkerReading, ...] | None
     groups: Groups | None
     cassandra_seconds: float | None
@@ -60,3 +61,15 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
         """The processes of a role that answered."""
         found = self.workers or ()
         return [r for r in found if r.exposed is not None and r.state.get("role") == role]
+
+    def blind(self, role: str) -> str:
+        """Why it can't be told what the processes of a role count now; "" if it can."""
+        if not self.readable(role):
+            return self.problems.get("workers") or f"no {role} worker answers"
+        # One that runs and doesn't answer may have counted anything; a dead one counts no more.
+        silent = [
+            r
+            for r in self.workers or ()
+            if r.exposed is None and r.target.runs and r.target.role == role
+        ]
+        return f"{silent[0].target.id}: {silent[0].error}" if silent else ""

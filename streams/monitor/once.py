@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import msgspec
 
+from streams.monitor.durations import duration
 from streams.monitor.running import running_monitor
 from streams.monitor.snapshot import Snapshot
 from streams.settings import Settings
@@ -22,7 +23,8 @@ async def current_snapshot(settings: Settings) -> tuple[Snapshot, str]:
     if running is not None:
         snapshot = await _ask(settings, running.url)
         if snapshot is not None:
-            return snapshot, f"the monitor at {running.url}, over the last minute"
+            window = duration(snapshot.window_seconds)
+            return snapshot, f"the monitor at {running.url}, over the last {window}"
     # Feast takes seconds to import, which a probe that finds a monitor needn't wait for.
     module = importlib.import_module("streams.monitor.measure")
     measure: Callable[[Settings], Awaitable[Snapshot]] = module.measure

@@ -17,8 +17,11 @@ from streams.monitor.observed import Observed
 from streams.monitor.snapshot import Arrow, Box, Staleness, State
 from streams.monitor.totals import quantiles
 from streams.representations import VersionState
+from streams.settings import Settings
 
 _LIVE, _CATCH_UP = "live", "catch_up"
+# Whose counts tell how fresh a feature is.
+ROLES = {"sequence": "sequence", "representation": "encoder"}
 
 
 def arrows(seen: Observed, staleness: Sequence[Staleness]) -> tuple[Arrow, ...]:
@@ -70,13 +73,12 @@ def _arrow_state(
     if stage.name == "stored_to_read":
         return _reads_state(seen, count)
     feature = "sequence" if stage.name in SEQUENCE_STAGES else "representation"
-    role = "sequence" if feature == "sequence" else "encoder"
+    role = ROLES[feature]
     found = next(one for one in staleness if one.feature == feature)
     if not count and found.state is State.BEHIND and found.num_members == 0:
         waiting = found.own_seconds or 0.0
         return State.BEHIND, f"nothing moves; the oldest record waits for {duration(waiting)}"
-    if not seen.readable(role):
-        problem = seen.problems.get("workers") or f"no {role} worker answers"
+    if problem := seen.blind(role):
         return State.UNKNOWN, f"can't tell: {problem}"
     if found.state is State.UNKNOWN:
         return State.UNKNOWN, f"can't tell: {found.problem}"
@@ -91,11 +93,14 @@ def _arrow_state(
 
 
 def _reads_state(seen: Observed, count: int) -> tuple[State, str]:
-    if count:
-        return State.OK, ""
-    if not seen.readable("reader") and not seen.canary.enabled:
-        return State.UNKNOWN, "can't tell: no process that reads is known, canaries are off"
-    return State.IDLE, ""
+    """Canaries alone measure it: when a reader comes is no delay of the platform's."""
+    canary = seen.canary
+    if not canary.enabled:
+        return State.UNKNOWN, f"can't tell: {canary.problem or 'canaries are off'}"
+    if canary.state in (State.UNKNOWN, State.BEHIND):
+        told = "can't tell: " if canary.state is State.UNKNOWN else ""
+        return canary.state, f"{told}{canary.problem}"
+    return (State.OK if count else State.IDLE), ""
 
 
 def boxes(seen: Observed, staleness: Sequence[Staleness]) -> tuple[Box, ...]:
@@ -169,14 +174,13 @@ def _worker(seen: Observed, box_id: str, label: str, role: str, found: Staleness
     if found.state is State.UNKNOWN:
         return box(State.UNKNOWN, f"can't tell: {found.problem}")
     if not readable:
-        problem = seen.problems.get("workers") or f"no {role} worker answers"
-        return box(State.UNKNOWN, f"can't tell: {problem}")
+        return box(State.UNKNOWN, f"can't tell: {seen.blind(role)}")
     counted = f"{len(ready)} of {len(readable)} take records"
     if len(ready) < len(readable):
         waiting = next(r for r in readable if r.state.get("reasons"))
         return box(State.BEHIND, f"{counted}: {waiting.state['reasons'][0]}"[:300])
     # Its own backlog decides; what is stuck before it doesn't make it red.
-    limit = allowed_seconds(seen, found.feature)
+    limit = allowed_seconds(seen.settings, found.feature)
     if (found.own_seconds or 0.0) > limit:
         return box(State.BEHIND, f"{counted}, the backlog is {duration(found.own_seconds)} old")
     return box(State.OK if found.lag_records or _moves(seen, role) else State.IDLE, counted)
@@ -256,8 +260,8 @@ def _unanswered(seen: Observed, service: str, problem: str) -> tuple[State, str]
     return State.DOWN, f"{problem}; a worker says: {witness}"[:300]
 
 
-def allowed_seconds(seen: Observed, feature: str) -> float:
-    """How long a record may be open in good health: the objective, and the commits behind it."""
-    settings = seen.settings
+def allowed_seconds(settings: Settings, feature: str) -> float:
+    """How long an event may wait: the objective, and then for its offset to be committed, which
+    happens after it is readable and is all that Kafka can tell."""
     limit = objective_seconds(settings.monitor, feature)
-    return limit + 2 * settings.kafka.commit_interval_seconds + settings.monitor.interval_seconds
+    return limit + settings.kafka.commit_interval_seconds

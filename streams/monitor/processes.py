@@ -15,6 +15,7 @@ _DONE_BY_ROLE = {
     "sequence": catalogue.RECORDS_CONSUMED.name,
     "encoder": catalogue.ENCODER_USERS.name,
     "reader": catalogue.READS.name,
+    "producer": catalogue.RECORDS_SENT.name,
 }
 
 

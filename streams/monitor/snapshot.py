@@ -80,9 +80,10 @@ class Arrow(Part, frozen=True, kw_only=True):
 
 
 class Staleness(Part, frozen=True, kw_only=True):
-    """How long the oldest event that a feature doesn't reflect yet has been waiting.
+    """How long the oldest event that a feature didn't reflect had waited when Kafka was asked.
 
-    state: IDLE (nothing open, 0 s), OK (open, within the objective), BEHIND, or UNKNOWN.
+    state: IDLE (nothing open, 0 s), OK (open, within the objective and the time of a commit),
+    BEHIND, or UNKNOWN.
     `seconds` counts from the event's time, `waiting_seconds` from its arrival at the broker, which
     is what alerts use: a backfill of old events is not an outage. For `representation` both are
     of the whole way; `own_seconds` is the part since the refresh request was queued.
@@ -106,7 +107,8 @@ class Objective(Part, frozen=True, kw_only=True):
     """The freshness objective of a feature: `target` of its events within `seconds`.
 
     `burn_rates` are (window in seconds, rate): 1 uses up the error budget exactly in the budget's
-    period; None where nothing was measured in the window.
+    period; None where nothing was measured in the window. `problem` says why nothing is measured
+    now: the figures are then those of before.
     """
 
     feature: str
@@ -114,13 +116,15 @@ class Objective(Part, frozen=True, kw_only=True):
     target: float
     good_share: float | None = None
     burn_rates: tuple[tuple[int, float | None], ...] = ()
+    problem: str = ""
 
 
 class Freshness(Part, frozen=True, kw_only=True):
     """Event to readable value over the last `window_seconds`, live traffic only.
 
     `since` is event_time (the user's experience) or ingested_at (the platform's delay).
-    encoder and version are "" for sequences.
+    encoder and version are "" for a whole feature. `problem` says why it can't be told now, where
+    not all workers that count it answer: the figures are what was counted before.
     """
 
     feature: str
@@ -193,7 +197,11 @@ class Coverage(Part, frozen=True, kw_only=True):
 class Cost(Part, frozen=True, kw_only=True):
     """What a representation costs and whether anyone used it, over the last `cost_window_seconds`.
 
-    `share_never_read` is estimated from the users whose hash falls into a fixed sample.
+    `share_never_read` is estimated from the users whose hash falls into a fixed sample. First reads
+    are timed from the encoding, by each reading process; None if there was none. Of all versions
+    together: `num_shared` refresh requests needed no encoding since another's reflects them, which
+    saves the more the longer the backlog; `num_shed` went unserved, deleted from the topic before
+    a worker read them.
     """
 
     encoder: str
@@ -203,6 +211,9 @@ class Cost(Part, frozen=True, kw_only=True):
     bytes_per_representation: float | None = None
     reads_per_representation: float | None = None
     share_never_read: float | None = None
+    first_read_p50_seconds: float | None = None
+    first_read_p99_seconds: float | None = None
+    num_shared: int | None = None
     num_shed: int | None = None
     problem: str = ""
 
@@ -267,13 +278,17 @@ class DeadLetter(Part, frozen=True, kw_only=True):
 
 
 class DeadLetters(Part, frozen=True, kw_only=True):
-    """Dead letters: rate and share of consumed records by reason, and the newest ones."""
+    """Dead letters: rate and share of consumed records by reason, and the newest ones.
+
+    `rate_problem` says why rate and share can't be told, `problem` why the newest ones can't be.
+    """
 
     by_reason: tuple[tuple[str, int], ...] = ()
     rate: float | None = None
     share: float | None = None
     recent: tuple[DeadLetter, ...] = ()
     problem: str = ""
+    rate_problem: str = ""
 
 
 class EncoderVersion(Part, frozen=True, kw_only=True):

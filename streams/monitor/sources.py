@@ -50,7 +50,7 @@ class Sources:
         self.features: SourceState[DeclaredViews] = SourceState("features", slow)
         self._worker_errors: dict[str, tuple[int, float | None]] = {}
         self.scraper = Scraper(own.timeout_seconds, now)
-        self.watch = LogWatch(settings.kafka, own.timeout_seconds)
+        self.watch = LogWatch(settings.kafka, own.timeout_seconds, now)
         # Kafka's clients are used by one thread at a time, and a hung one blocks no other source.
         self._kafka_thread = ThreadPoolExecutor(1, "headwater-monitor-kafka")
         self._choice = random.Random()

@@ -3,12 +3,13 @@
 Exact are: the event's time, its append, and for the batch that it was folded in, as the refresh
 request tells it: folded, stored, queued. The representation says up to which record it goes and
 when it was encoded; once a newer event has led to a newer one, the older encoding's time is gone,
-and the trace says so. The moment of the first read is known for canaries only.
+and the trace says so. The moment of the first read is kept of no event.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -133,7 +134,7 @@ def tell(
     position = None if epoch is None else log_position(epoch, found.offset)
     for (encoder, version), facts in representations.items():
         steps.append(_encoded(f"{encoder} version {version}", facts, position, asked.position))
-    steps.append(Step("first read", None, "not kept per event; canaries measure it"))
+    steps.append(Step("first read", None, "not kept per event; canaries and readers measure it"))
     return steps
 
 
@@ -176,5 +177,6 @@ def _encoded(
         return Step("encoded", None, f"{name}: not yet, the stored one is older")
     if facts.position <= asked:
         return Step("encoded", facts.encoded_at, name)
-    text = f"{name}: earlier; a newer one, encoded at {facts.encoded_at}, took its place"
+    newer = datetime.fromtimestamp(facts.encoded_at / 1000, UTC)
+    text = f"{name}: earlier; a newer one of {newer:%Y-%m-%d %H:%M:%SZ} took its place"
     return Step("encoded", None, text)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Iterable
 from typing import Any
+
+import msgspec
 
 from streams.representations import RepresentationView
 from streams.sequences import SequenceView, ViewSet
@@ -28,6 +31,12 @@ class Views:
             for event_type, views in self.set.by_type.items()
             if any(view.name in self.sources for view in views)
         )
+
+    @property
+    def digest(self) -> str:
+        """Two workers with the same one fold the same; shown by /state."""
+        text = msgspec.json.encode([self.set.views, self.representations])
+        return hashlib.blake2b(text, digest_size=8).hexdigest()
 
     def same_as(self, other: Views) -> bool:
         """Whether both declare the same."""

@@ -32,7 +32,6 @@ from streams.errors import (
     StoreRejected,
     StoreUnavailable,
 )
-from streams.kafka import dead_letter_headers
 from streams.metrics import Metrics
 from streams.producer import OutgoingRecord, RecordSender
 from streams.recent import RecentValues
@@ -40,6 +39,7 @@ from streams.representation_store import RepresentationStore
 from streams.representations import EncoderVersion, Representation, RepresentationView
 from streams.sequence_store import SequenceStore
 from streams.settings import Settings
+from streams.workers.dead_letters import dead_letters
 from streams.workers.declarations import Declarations, Views, read_views
 from streams.workers.encoder_report import EncoderReport
 from streams.workers.fault_points import VARIABLE, FaultPoints
@@ -188,7 +188,7 @@ class EncoderWorker:
             size = self._own.max_users_per_request
             for start in range(0, len(wanted), size):
                 await self._refresh(lane, job, wanted[start : start + size])
-        await self._send_bad(lane, batch.topic, refused)
+        await self._send_bad(lane, batch, refused)
         self._report.batch_done(len(batch.records), len(refreshes), [bad.reason for bad in refused])
 
     async def _active_version(self, lane: Lane, encoder: str) -> str:
@@ -305,25 +305,9 @@ class EncoderWorker:
         if items:
             await lane.until_done(write, _STORE, self._count_retry)
 
-    async def _send_bad(self, lane: Lane, topic: str, refused: Sequence[Refused]) -> None:
-        failed_at = int(self._now() * 1000)
-        letters = [
-            OutgoingRecord(
-                self._settings.kafka.dead_letters_topic,
-                bad.record.key,
-                bad.record.value,
-                dead_letter_headers(
-                    bad.reason,
-                    bad.detail,
-                    topic=topic,
-                    partition=bad.record.partition,
-                    offset=bad.record.offset,
-                    timestamp=bad.record.timestamp,
-                    failed_at=failed_at,
-                ),
-            )
-            for bad in refused
-        ]
+    async def _send_bad(self, lane: Lane, batch: RecordBatch, refused: Sequence[Refused]) -> None:
+        topic, failed_at = self._settings.kafka.dead_letters_topic, int(self._now() * 1000)
+        letters = dead_letters(batch, refused, topic, failed_at)
         if letters:
             await lane.until_done(
                 lambda: self._sender.deliver(letters), (DeliveryFailed,), self._count_retry

@@ -47,10 +47,12 @@ class FaultPoints:
                     f"STEP one of {', '.join(STEPS)}"
                 )
             (self._kill_at if action == "kill" else self._delay_ms)[step] = int(number)
+        # Whether anything is to happen at all; worth a look before a step that each row passes.
+        self.armed = bool(self._kill_at or self._delay_ms)
 
     async def reach(self, step: str) -> None:
         """The worker is at this step."""
-        if not self._kill_at and not self._delay_ms:
+        if not self.armed:
             return
         self._passes[step] = self._passes.get(step, 0) + 1
         if self._passes[step] == self._kill_at.get(step):

@@ -10,11 +10,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from aiokafka.structs import ConsumerRecord
-
 from streams.errors import DeadLetterLimit, InvalidRecord
 from streams.events import Event, Forget, decode_record
-from streams.kafka import first_ingested_at, home_partition
+from streams.kafka import ConsumedRecord, first_ingested_at, home_partition
 from streams.sequences import log_position
 
 # One good record, its log position, and the broker's time (ms). A plain tuple: one per event.
@@ -24,7 +22,7 @@ Entry = tuple[Event | Forget, int, int]
 class Refused(NamedTuple):
     """One bad record and what is wrong with it."""
 
-    record: ConsumerRecord
+    record: ConsumedRecord
     reason: str
     detail: str
 
@@ -47,11 +45,11 @@ class Intake:
     def __init__(self) -> None:
         self.users: dict[bytes, UserEntries] = {}
         self.refused: list[Refused] = []
-        self.foreign: list[ConsumerRecord] = []
+        self.foreign: list[ConsumedRecord] = []
 
 
 def take_in(
-    records: Sequence[ConsumerRecord],
+    records: Sequence[ConsumedRecord],
     *,
     epoch: int,
     partition: int,
@@ -73,6 +71,9 @@ def take_in(
             refused.append(_future(record, event, ingested_at))
             continue
         user_id, key = event.user_id, record.key
+        if key is None:
+            refused.append(_wrong_key(record, user_id))
+            continue
         user = users.get(key)
         if user is None or user.user_id != user_id:
             if user is not None or key != user_id.encode():
@@ -88,7 +89,7 @@ def take_in(
     return intake
 
 
-def _future(record: ConsumerRecord, event: Event | Forget, ingested_at: int) -> Refused:
+def _future(record: ConsumedRecord, event: Event | Forget, ingested_at: int) -> Refused:
     ahead = (event.event_time - ingested_at) / 1000
     return Refused(
         record,
@@ -97,7 +98,7 @@ def _future(record: ConsumerRecord, event: Event | Forget, ingested_at: int) -> 
     )
 
 
-def _wrong_key(record: ConsumerRecord, user: str) -> Refused:
+def _wrong_key(record: ConsumedRecord, user: str) -> Refused:
     found = "no key" if record.key is None else repr(record.key[:80])
     return Refused(record, "key_mismatch", f"the key is {found}, user_id is {user[:80]!r}")
 

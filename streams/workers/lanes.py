@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from faust.types import TP
 
@@ -20,6 +20,8 @@ from streams.workers.offsets import Claim, PartitionLedger
 from streams.workers.transport import RecordBatch
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 2.0
 
@@ -54,10 +56,10 @@ class Lane:
 
     async def until_done(
         self,
-        call: Callable[[], Awaitable[Any]],
+        call: Callable[[], Awaitable[T]],
         errors: tuple[type[HeadwaterError], ...],
         on_retry: Callable[[HeadwaterError], None],
-    ) -> Any:
+    ) -> T:
         """The result of `call`, repeated with growing pauses while it raises one of `errors`.
 
         There is no last attempt: the partition's records stay where they are, nothing is lost by
@@ -78,10 +80,10 @@ class Lane:
 
     async def _again(
         self,
-        call: Callable[[], Awaitable[Any]],
+        call: Callable[[], Awaitable[T]],
         errors: tuple[type[HeadwaterError], ...],
         on_retry: Callable[[HeadwaterError], None],
-    ) -> Any:
+    ) -> T:
         pause = FIRST_PAUSE_SECONDS
         while True:
             await asyncio.sleep(pause)

@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 import msgspec
-from aiokafka.structs import ConsumerRecord
 
 from streams.errors import InvalidRecord
+from streams.kafka import ConsumedRecord
 from streams.representations import RefreshRequest
 from streams.workers.intake import Refused
 
@@ -29,7 +29,7 @@ class Refresh(msgspec.Struct):
     is_live: bool
 
 
-def coalesce(records: Sequence[ConsumerRecord]) -> tuple[list[Refresh], list[Refused]]:
+def coalesce(records: Sequence[ConsumedRecord]) -> tuple[list[Refresh], list[Refused]]:
     """One refresh per user, in the order of their first request, and what is no request."""
     users: dict[str, Refresh] = {}
     refused: list[Refused] = []

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import urllib.request
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from streams.settings import Settings
+
+READER, PRODUCER = "reader", "producer"
 
 
 class WorkerAddress(msgspec.Struct, frozen=True):
@@ -36,10 +41,18 @@ def _started(pid: int) -> str:
 
 
 def register(settings: Settings, role: str, group: str, url: str) -> Path:
-    """Write this process's file; answers its path, for `unregister`."""
+    """Write this process's file; answers its path, for `unregister`.
+
+    A worker that was killed leaves its file behind, which tells that it is missing until another
+    one of its role takes its place.
+    """
     pid = os.getpid()
     folder = _folder(settings)
     folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob(f"{role}-*.json"):
+        with suppress(OSError, msgspec.DecodeError):
+            if not _runs(msgspec.json.decode(old.read_bytes(), type=WorkerAddress)):
+                unregister(old)
     path = folder / f"{role}-{pid}.json"
     partial = path.with_suffix(".partial")
     partial.write_bytes(msgspec.json.encode(WorkerAddress(role, pid, _started(pid), group, url)))
@@ -53,24 +66,30 @@ def unregister(path: Path) -> None:
 
 
 def registered_workers(settings: Settings) -> list[tuple[WorkerAddress, bool]]:
-    """Every worker with a file, and whether its process runs. Changes nothing."""
+    """Every worker with a file, and whether its process runs.
+
+    Producers come and go: one that was killed isn't missing.
+    """
     found = []
     for path in sorted(_folder(settings).glob("*.json")):
         with suppress(OSError, msgspec.DecodeError):
             address = msgspec.json.decode(path.read_bytes(), type=WorkerAddress)
-            found.append((address, _runs(address)))
+            runs = _runs(address)
+            if runs or address.role != PRODUCER:
+                found.append((address, runs))
     return found
 
 
 def running_workers(settings: Settings) -> list[WorkerAddress]:
-    """The workers that run now; files that killed ones left behind are removed."""
-    running = []
-    for address, runs in registered_workers(settings):
-        if runs:
-            running.append(address)
-        else:
-            unregister(_folder(settings) / f"{address.role}-{address.pid}.json")
-    return running
+    """The workers that run now."""
+    return [address for address, runs in registered_workers(settings) if runs]
+
+
+def read_state(address: WorkerAddress, seconds: float) -> dict[str, Any]:
+    """A worker's /state. Raises OSError or ValueError if it doesn't answer within this time."""
+    with urllib.request.urlopen(f"{address.url}/state", timeout=seconds) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
 
 
 def _runs(address: WorkerAddress) -> bool:

@@ -29,6 +29,7 @@ from streams.errors import (
     HeadwaterError,
     StoreUnavailable,
 )
+from streams.kafka import topic_identity
 from streams.metrics import Metrics
 from streams.settings import Settings
 from streams.workers.fault_points import FaultPoints
@@ -172,11 +173,17 @@ class Runtime:
         return 0 if clean and self._failure is None else 1
 
     async def _start(self) -> None:
-        if not await self._until_there(self._handler.start):
-            return
+        # The consumer, unlike everything else here, doesn't wait for a broker to be there.
+        for needed in (self._find_topic, self._handler.start):
+            if not await self._until_there(needed):
+                return
         app = self._app = BatchApp(self._settings, self._running.consuming, self)
         self._starting = "joining the consumer group"
         await app.start()
+
+    async def _find_topic(self) -> None:
+        topic = self._running.consuming.topic
+        await asyncio.to_thread(topic_identity, self._settings.kafka, topic)
 
     async def _until_there(self, call: Callable[[], Any]) -> bool:
         """Wait for what the start needs; False if asked to stop meanwhile."""

@@ -17,20 +17,23 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from streams import metrics as catalogue
 from streams.cassandra import Session
 from streams.errors import DeliveryFailed, HeadwaterError, StoreRejected, StoreUnavailable
-from streams.kafka import again_headers, dead_letter_headers, topic_identity
+from streams.kafka import again_headers, topic_identity
 from streams.log_store import LogStore
 from streams.metrics import Metrics
 from streams.producer import OutgoingRecord, RecordSender
 from streams.sequence_store import SequenceStore
 from streams.sequences import Row, StoredUser, UserFlush, UserState
 from streams.settings import Settings
+from streams.workers.dead_letters import dead_letters
 from streams.workers.declarations import Declarations, Views, read_views
 from streams.workers.epoch import EpochGuard
 from streams.workers.fault_points import VARIABLE, FaultPoints
-from streams.workers.intake import DeadLetterWatch, Intake, Refused, take_in
+from streams.workers.intake import DeadLetterWatch, Intake, take_in
 from streams.workers.lanes import Lane
 from streams.workers.runtime import Clock, Running, Runtime, run_to_end
 from streams.workers.sequence_report import SequenceReport
@@ -86,7 +89,6 @@ class SequenceWorker:
         self._now = now
         self._faults = faults
         self._close = close
-        self._slots = asyncio.Semaphore(own.max_writes_in_flight)
         self._watch = DeadLetterWatch(own.max_dead_letter_share, own.dead_letter_window)
         self._report = SequenceReport(metrics, own.catch_up_seconds)
         self._cache = self._new_cache()
@@ -120,6 +122,8 @@ class SequenceWorker:
         """See `runtime.Handler`."""
         self._metrics.set(catalogue.CACHED_USERS, len(self._cache))
         self._metrics.set(catalogue.CACHED_EVENTS, self._cache.num_events)
+        self._metrics.set(catalogue.PACKED_USERS, self._cache.num_packed)
+        self._metrics.set(catalogue.PACKED_BYTES, self._cache.packed_bytes)
 
     def state(self) -> dict[str, Any]:
         """See `runtime.Handler`."""
@@ -127,8 +131,10 @@ class SequenceWorker:
             "epoch": self._guard.epoch,
             "topic_id": self._guard.topic_id,
             "views": list(self._declarations.views.set.names),
+            "declared": self._declarations.views.digest,
             "cached_users": len(self._cache),
             "cached_events": self._cache.num_events,
+            "packed_users": self._cache.num_packed,
             **self._report.state(),
         }
 
@@ -188,7 +194,7 @@ class SequenceWorker:
         """Give every user of the batch a state: from the cache, or from the store."""
         unknown = []
         for user in work:
-            state = cache.get(user.user_id)
+            state = cache.get(user.user_id, views.set)
             if state is None:
                 unknown.append(user)
             else:
@@ -271,18 +277,14 @@ class SequenceWorker:
 
         async def write(flush: UserFlush) -> None:
             await self._stored(lane, lambda: self._store.write(flush))
-            await self._faults.reach("mid_writes")
+            if self._faults.armed:
+                await self._faults.reach("mid_writes")
 
         await self._for_each(flushes, write)
 
     def _bad_and_foreign(self, batch: RecordBatch, intake: Intake) -> list[OutgoingRecord]:
         topic, failed_at = self._settings.kafka.dead_letters_topic, int(self._now() * 1000)
-        letters = [
-            OutgoingRecord(
-                topic, bad.record.key, bad.record.value, _headers(batch.topic, bad, failed_at)
-            )
-            for bad in intake.refused
-        ]
+        letters = dead_letters(batch, intake.refused, topic, failed_at)
         return letters + [
             OutgoingRecord(batch.topic, record.key, record.value, again_headers(record))
             for record in intake.foreign
@@ -290,15 +292,9 @@ class SequenceWorker:
 
     # -- patience ------------------------------------------------------------------------------
 
-    async def _stored(self, lane: Lane, call: Callable[[], Awaitable[T]]) -> T:
+    def _stored(self, lane: Lane, call: Callable[[], Awaitable[T]]) -> Awaitable[T]:
         """A store call's result, however long it takes."""
-
-        async def within_bounds() -> T:
-            async with self._slots:
-                return await call()
-
-        result: T = await lane.until_done(within_bounds, _STORE, self._count_retry)
-        return result
+        return lane.until_done(call, _STORE, self._count_retry)
 
     async def _deliver(self, lane: Lane, records: list[OutgoingRecord]) -> None:
         if records:
@@ -310,7 +306,11 @@ class SequenceWorker:
         self._metrics.add(catalogue.RETRIES, 1, type(error).__name__)
 
     async def _for_each(self, items: Collection[T], call: Callable[[T], Awaitable[None]]) -> None:
-        """Call for every item, as many at a time as the store's slots allow; all or an error."""
+        """Call for every item, many at a time; all or an error.
+
+        A partition takes a quarter of the store's slots, so that a few busy ones fill them without
+        queueing for them.
+        """
         if not items:
             return
         left = iter(items)
@@ -321,26 +321,14 @@ class SequenceWorker:
 
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(len(items), self._own.max_writes_in_flight)):
+                for _ in range(min(len(items), max(1, self._own.max_writes_in_flight // 4))):
                     group.create_task(work())
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
     def _new_cache(self) -> UserCache:
-        return UserCache(self._own.max_cached_users, self._own.max_cached_events)
-
-
-def _headers(topic: str, bad: Refused, failed_at: int) -> list[tuple[str, bytes]]:
-    record = bad.record
-    return dead_letter_headers(
-        bad.reason,
-        bad.detail,
-        topic=topic,
-        partition=record.partition,
-        offset=record.offset,
-        timestamp=record.timestamp,
-        failed_at=failed_at,
-    )
+        own = self._own
+        return UserCache(own.max_cached_users, own.max_cached_events, own.max_packed_bytes)
 
 
 def run_sequence_worker(settings: Settings) -> int:
@@ -357,7 +345,9 @@ def make_sequence_worker(
 ) -> Runtime:
     """One sequence worker over the real services; on the running loop."""
     own, metrics = settings.sequence_worker, Metrics()
-    session = Session(settings.cassandra)
+    session = Session(
+        msgspec.structs.replace(settings.cassandra, max_requests_in_flight=own.max_writes_in_flight)
+    )
     faults = faults or FaultPoints(os.environ.get(VARIABLE, ""))
     topic = settings.kafka.events_topic
     handler = SequenceWorker(

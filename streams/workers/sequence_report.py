@@ -126,10 +126,12 @@ class SequenceReport:
         happened, ingested = _seconds(applied.event_times), _seconds(applied.ingested_at)
         late = received_at - ingested > self._catch_up_seconds
         for traffic, chosen in (("live", ~late), ("catch_up", late)):
-            count = int(chosen.sum())
+            count = int(np.count_nonzero(chosen))
             if not count:
                 continue
-            at, since = ingested[chosen], happened[chosen]
+            at, since = ingested, happened
+            if count < late.size:
+                at, since = ingested[chosen], happened[chosen]
             observe, times = self._metrics.observe, self._metrics.observe_times
             stage, fresh = catalogue.STAGE_SECONDS, catalogue.FRESHNESS_SECONDS
             observe(stage, at - since, "produced_to_broker", traffic)

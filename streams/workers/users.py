@@ -5,33 +5,57 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection
 
+import msgspec
+
 from streams.events import Event, Forget
 from streams.representations import RefreshRequest, Trigger
-from streams.sequences import Outcome, UserFlush, UserState, ViewSet
+from streams.sequences import Outcome, StoredUser, UserFlush, UserState, ViewSet
 from streams.workers.intake import Entry, UserEntries
+
+_encode_packed = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(StoredUser).decode
+# Headers of a str and of bytes, the table's two entries for them.
+_PACKED_OVERHEAD = 250
 
 _APPLIED, _DUPLICATE = Outcome.APPLIED, Outcome.DUPLICATE
 
 
 class UserCache:
-    """Recently touched users, bounded by users and by events (R6). Dropped with the assignment.
+    """Recently touched users (R6). Dropped with the assignment.
 
-    Only written-out states may be put in: what is evicted is read from the store again.
+    The most recent ones are held ready for the fold, bounded by users and by events; those before
+    them packed, as the store would answer them, bounded by bytes: a quarter of the memory where
+    sequences are short, and a twentieth of the work that a read is. Only written-out states may be
+    put in: what falls out at the end is read from the store again.
     """
 
-    def __init__(self, max_users: int, max_events: int) -> None:
+    def __init__(self, max_users: int, max_events: int, max_packed_bytes: int) -> None:
         self._max_users = max_users
         self._max_events = max_events
+        self._max_packed_bytes = max_packed_bytes
         self._states: OrderedDict[str, tuple[UserState, int]] = OrderedDict()
+        self._packed: OrderedDict[str, bytes] = OrderedDict()
         self.num_events = 0
+        self.packed_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._states)
+        return len(self._states) + len(self._packed)
 
-    def get(self, user_id: str) -> UserState | None:
+    @property
+    def num_packed(self) -> int:
+        """Users that are held packed."""
+        return len(self._packed)
+
+    def get(self, user_id: str, views: ViewSet) -> UserState | None:
         """The user's state, None if it isn't held."""
         found = self._states.get(user_id)
-        return None if found is None else found[0]
+        if found is not None:
+            return found[0]
+        packed = self._packed.pop(user_id, None)
+        if packed is None:
+            return None
+        self.packed_bytes -= _packed_size(user_id, packed)
+        return UserState(user_id, views, _unpack(packed))
 
     def put(self, state: UserState) -> None:
         """Hold a state as the most recent one."""
@@ -45,13 +69,27 @@ class UserCache:
         while len(self._states) > self._max_users or (
             self.num_events > self._max_events and len(self._states) > 1
         ):
-            _, (_, evicted) = self._states.popitem(last=False)
-            self.num_events -= evicted
+            _, (evicted, num_events) = self._states.popitem(last=False)
+            self.num_events -= num_events
+            self._pack(evicted)
+
+    def _pack(self, state: UserState) -> None:
+        packed = _encode_packed(state.stored())
+        self._packed[state.user_id] = packed
+        self.packed_bytes += _packed_size(state.user_id, packed)
+        while self.packed_bytes > self._max_packed_bytes:
+            self.packed_bytes -= _packed_size(*self._packed.popitem(last=False))
 
     def clear(self) -> None:
         """Hold nobody."""
         self._states.clear()
-        self.num_events = 0
+        self._packed.clear()
+        self.num_events = self.packed_bytes = 0
+
+
+def _packed_size(user_id: str, packed: bytes) -> int:
+    """Bytes of memory, with those of the objects and of their places in the table."""
+    return len(packed) + len(user_id) + _PACKED_OVERHEAD
 
 
 class Applied:
@@ -110,19 +148,20 @@ class UserWork:
         """
         state = self.state
         partial = state.is_partial
+        apply = state.apply
+        happened, ingested = applied.event_times.append, applied.ingested_at.append
         for index in range(self._index, len(self.entries)):
             entry = self.entries[index]
             record, position, ingested_at = entry
             if type(record) is Event:
-                needed = state.missing(record, views) if partial else None
-                if needed:
+                if partial and (needed := state.missing(record, views)):
                     self._index = index
                     return needed
-                outcome = state.apply(record, position, views)
+                outcome = apply(record, position, views)
                 if outcome is _APPLIED:
                     self.num_applied += 1
-                    applied.event_times.append(record.event_time)
-                    applied.ingested_at.append(ingested_at)
+                    happened(record.event_time)
+                    ingested(ingested_at)
                 else:
                     self.others.append(outcome)
                     if outcome is not _DUPLICATE:
@@ -133,8 +172,7 @@ class UserWork:
                 if record.event_type in refresh_types:
                     self._want_refresh(entry)
             else:
-                needed = state.unloaded() if partial else None
-                if needed:
+                if partial and (needed := state.unloaded()):
                     self._index = index
                     return needed
                 self._forget(entry, views)

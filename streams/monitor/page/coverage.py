@@ -132,7 +132,7 @@ class ReadsAndCost:
         self._panel.hint.text = f"Reads of the last {words.duration(snapshot.window_seconds)}, "
         self._panel.hint.text += f"cost of the last {window}"
         self._show_reads(reads)
-        self._facts.show(read_facts(reads))
+        self._facts.show([*read_facts(reads), *request_facts(snapshot.cost)])
         self._costs.show([cost_row(found) for found in snapshot.cost[:MAX_SHOWN]], problem)
 
     def _show_reads(self, reads: Sequence[ReadOutcome]) -> None:
@@ -163,7 +163,7 @@ _COST_COLUMNS = (
     ("bytes", "Stored each", "number"),
     ("reads", "Reads each", "number"),
     ("unread", "Never read", "number"),
-    ("shed", "Shed", "number"),
+    ("first", "Read after", "number"),
 )
 _READ_COLUMNS = (
     ("view", "View", ""),
@@ -250,6 +250,18 @@ def read_facts(reads: Iterable[ReadOutcome]) -> list[tuple[str, str]]:
     ]
 
 
+def request_facts(costs: Sequence[Cost]) -> list[tuple[str, str]]:
+    """Refresh requests without an encoding of their own, of all versions together."""
+    return [
+        fact
+        for found in costs[:1]
+        for fact in (
+            ("Requests coalesced", words.number(found.num_shared, "?")),
+            ("Requests shed", words.number(found.num_shed, "?")),
+        )
+    ]
+
+
 def cost_row(found: Cost) -> dict[str, Any]:
     """What one version costs."""
     return {
@@ -260,5 +272,5 @@ def cost_row(found: Cost) -> dict[str, Any]:
         "bytes": words.size(found.bytes_per_representation, "?"),
         "reads": words.number(found.reads_per_representation, "?"),
         "unread": words.share(found.share_never_read, "?"),
-        "shed": words.number(found.num_shed, "?"),
+        "first": words.duration(found.first_read_p50_seconds, "?"),
     }

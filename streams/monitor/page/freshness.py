@@ -110,7 +110,7 @@ _BUDGET_COLUMNS = (
 def freshness_row(found: Freshness, window_seconds: float) -> dict[str, str]:
     """One feature or version over the window."""
     what = f"version {found.version}" if found.version else f"{found.feature}s"
-    if found.problem:
+    if found.problem and found.within_objective is not False:
         state = state_cell(State.UNKNOWN)
     elif found.within_objective is None:
         state = state_cell(State.IDLE, f"none in {words.duration(window_seconds)}")
@@ -138,12 +138,14 @@ def budget_row(found: Objective) -> dict[str, str]:
         for window, rate in found.burn_rates
     )
     worst = max(known, default=None)
-    if worst is None:
-        state = state_cell(State.UNKNOWN)
-    elif worst >= _FAST_BURN:
+    if worst is not None and worst >= _FAST_BURN:
         state = state_cell(State.DOWN, "burns fast")
+    elif worst is not None and worst > 1:
+        state = state_cell(State.BEHIND, "burns")
+    elif worst is None or found.problem:
+        state = state_cell(State.UNKNOWN)
     else:
-        state = state_cell(State.BEHIND, "burns") if worst > 1 else state_cell(State.OK, "kept")
+        state = state_cell(State.OK, "kept")
     aim = f"{words.share(found.target)} within {words.duration(found.seconds)}"
     return {
         "key": found.feature,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from streams.monitor.page import words
 from streams.monitor.page.elements import Chip, Text, box, icon, set_prop, set_state
 from streams.monitor.page.view import View
-from streams.monitor.snapshot import State
+from streams.monitor.snapshot import Objective, Staleness, State
 
 
 class Verdict:
@@ -68,7 +68,7 @@ class FeatureCard:
             self._chip.show(State.UNKNOWN)
             self._waiting.text, self._waiting_note.text = words.DASH, "not measured"
             return
-        self._chip.show(found.state, "fresh" if found.state == State.OK else "")
+        self._chip.show(found.state, state_word(found, view.objective(self._feature)))
         self._waiting.text = words.duration(found.waiting_seconds, "?")
         lag = found.lag_records
         self._waiting_note.text = (
@@ -89,7 +89,7 @@ class FeatureCard:
             else f"{found.encoder}, version {found.version}"
         )
         if found is None or found.problem:
-            self._took.text = "?"
+            self._took.text = words.duration(found.p99_seconds if found else None, "?")
             self._took_note.text = found.problem if found else "not measured"
             return
         self._took.text = words.duration(found.p99_seconds)
@@ -107,6 +107,17 @@ class FeatureCard:
         aim = f"{words.share(found.target)} within {words.duration(found.seconds)}"
         good = words.share(found.good_share, words.CAN_NOT_TELL)
         self._within.text = f"Objective: {aim}. Now: {good}."
+
+
+def state_word(found: Staleness, objective: Objective | None) -> str:
+    """What a feature's state is called; "" for the state's own word.
+
+    Fresh is what waits no longer than the objective. What waits for its offset's commit on top of
+    it may be readable already: it isn't behind, and nobody can call it fresh.
+    """
+    if found.state != State.OK or found.waiting_seconds is None or objective is None:
+        return ""
+    return "fresh" if found.waiting_seconds <= objective.seconds else ""
 
 
 def _figure(label: str) -> tuple[Text, Text]:

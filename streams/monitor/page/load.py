@@ -91,7 +91,8 @@ class DeadLettersPanel:
 
     def show(self, view: View) -> None:
         found = view.snapshot.dead_letters
-        self._problem.show(found.problem)
+        problems = dict.fromkeys(filter(None, (found.rate_problem, found.problem)))
+        self._problem.show("; ".join(problems))
         self._panel.hint.text = (
             f"{words.rate(found.rate, 'unknown rate')}, "
             f"{words.share(found.share, 'an unknown share')} of what was consumed"
@@ -107,10 +108,10 @@ class DeadLettersPanel:
                 }
                 for reason, count in sorted(found.by_reason, key=lambda r: -r[1])
             ],
-            found.problem,
+            found.rate_problem,
         )
         letters = found.recent[:MAX_DEAD_LETTERS]
-        nothing = found.problem if found.by_reason else "no dead letter at all"
+        nothing = found.problem or ("" if found.by_reason else "no dead letter at all")
         self._recent.show([letter_row(d, view.now_ms) for d in letters], nothing)
         self._advice.text = (
             "See and replay them with: headwater dead-letters" if found.by_reason else ""
