@@ -156,6 +156,24 @@ async def test_read_many_keeps_the_order_of_the_users(sequence_store: Store, uni
     assert found == expected
 
 
+async def test_read_chunks_gives_the_same_by_view_oldest_first(
+    sequence_store: Store, unique: str
+) -> None:
+    users = [f"{unique}-{number}" for number in range(3)]
+    writes = [Write("a", key, b"a%d" % key) for key in (3, 1, 2)]
+    head = Write("a", HEAD, b"head")
+    await sequence_store.write(flush(users[0], 1, *writes, head, Write("b", 9, b"b9")))
+    await sequence_store.write(flush(users[2], 1, Write("x", 1, b"not asked for")))
+    assert await sequence_store.read_chunks(
+        [users[1], users[0], users[2], users[0]], ["a", "b"]
+    ) == [
+        {},
+        {"a": [b"a1", b"a2", b"a3"], "b": [b"b9"]},
+        {},
+        {"a": [b"a1", b"a2", b"a3"], "b": [b"b9"]},
+    ]
+
+
 @pytest.mark.parametrize("user", ["naïve ü", "a\x00b", "'; --", "🙂" * 64, " ", "x" * 256])
 async def test_user_ids_of_any_content(sequence_store: Store, unique: str, user: str) -> None:
     user += unique[:8] if len(user) < 200 else ""

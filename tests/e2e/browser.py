@@ -34,6 +34,8 @@ _FLAGS = (
     "--disable-crash-reporter",
 )
 _START_SECONDS = 60.0
+# Colours of the states as the style sheet has them, light.
+BEHIND, DOWN, OK = "rgb(143, 82, 0)", "rgb(179, 38, 30)", "rgb(17, 114, 63)"
 
 
 def chromium_path() -> str | None:
@@ -50,6 +52,13 @@ def chromium() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def colour(page: Page, selector: str) -> str:
+    """The colour of an element's text."""
+    found = page.locator(selector).evaluate("e => getComputedStyle(e).color")
+    assert isinstance(found, str)
+    return found
 
 
 class PageServer:

@@ -14,14 +14,23 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.browser import MISSING, PageServer, Watched, chromium, chromium_path, open_page
+from tests.e2e.browser import (
+    BEHIND,
+    DOWN,
+    MISSING,
+    OK,
+    PageServer,
+    Watched,
+    chromium,
+    chromium_path,
+    colour,
+    open_page,
+)
 
 pytestmark = pytest.mark.skipif(chromium_path() is None, reason=MISSING)
 
 SIZES = {"phone": (390, 844), "small phone": (360, 700), "tablet": (820, 1180),
          "laptop": (1280, 800), "wide": (1920, 1080)}  # fmt: skip
-# Colours of the states as the style sheet has them, light.
-BEHIND, DOWN, OK = "rgb(143, 82, 0)", "rgb(179, 38, 30)", "rgb(17, 114, 63)"
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +67,6 @@ def tab(browser: Browser, server: PageServer) -> Iterator[Watched]:
 
 def verdict(page: Page) -> str:
     return page.locator("#verdict-word").inner_text()
-
-
-def colour(page: Page, selector: str) -> str:
-    found = page.locator(selector).evaluate("e => getComputedStyle(e).color")
-    assert isinstance(found, str)
-    return found
 
 
 def look_up(page: Page, user_id: str) -> None:

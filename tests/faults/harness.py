@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -86,25 +86,37 @@ class Offsets:
     """Where the sequence workers' group stands; one connection for all looks."""
 
     def __init__(self, settings: KafkaSettings, group: str) -> None:
+        self._settings = settings
         self._admin = kafka.admin_client(settings)
         self._topic, self._group = settings.events_topic, group
 
     def committed(self) -> int:
         """Records that are acknowledged."""
-        return sum(self._committed().values())
+        return sum(self._asked(self._committed).values())
 
     def lag(self) -> int:
         """Records between the acknowledged ones and the end, over all partitions."""
-        ends = self._ends()
-        committed = self._committed()
+        ends = self._asked(self._ends)
+        committed = self._asked(self._committed)
         return sum(end - committed.get(number, 0) for number, end in ends.items())
+
+    def _asked(self, ask: Callable[[], dict[int, int]]) -> dict[int, int]:
+        """Ask until the broker answers: one that has only come up refuses some requests."""
+        answer: tuple[dict[int, int]]
+        answer = wait_until(lambda: self._answered(ask), 60, "the broker says where a group is")
+        return answer[0]
+
+    def _answered(self, ask: Callable[[], dict[int, int]]) -> tuple[dict[int, int]] | None:
+        try:
+            return (ask(),)
+        except KafkaException:
+            # By a new connection: the old one may ask the coordinator of before for ever.
+            self._admin = kafka.admin_client(self._settings)
+            return None
 
     def _committed(self) -> dict[int, int]:
         request = [ConsumerGroupTopicPartitions(self._group)]
-        try:
-            answer = self._admin.list_consumer_group_offsets(request)[self._group].result()
-        except KafkaException:  # a broker that was just restarted; who polls asks again
-            return {}
+        answer = self._admin.list_consumer_group_offsets(request)[self._group].result()
         found = [f for f in answer.topic_partitions if f.topic == self._topic and f.offset > 0]
         return {one.partition: one.offset for one in found}
 
@@ -127,6 +139,7 @@ class Run:
         # Whether a process or broker ended hard: some records are then handled twice.
         self.repeats = False
         self.watcher = Watcher(platform)
+        self._failed_loads: list[Exception] = []
         settings = platform.settings
         self.offsets = Offsets(settings.kafka, settings.sequence_worker.group)
 
@@ -143,7 +156,8 @@ class Run:
         self.watcher.end()
         if error is not None:
             for worker in self.platform.workers:
-                print(f"-- worker {worker.pid}, exit code {worker._process.exitcode}")
+                print(f"-- worker {worker.pid}, running: {worker.is_running}")
+                print(worker.get("ready"), json.dumps(worker.state().get("partitions")))
                 print("\n".join(worker.output().splitlines()[-25:]))
 
     # -- producing -----------------------------------------------------------------------------
@@ -162,7 +176,7 @@ class Run:
     @contextmanager
     def load(self, rate: float) -> Iterator[None]:
         """The feed's records, so many a second, beside what the block does."""
-        over, failed = threading.Event(), []
+        over, failed = threading.Event(), self._failed_loads
 
         def send() -> None:
             began, sent = time.monotonic(), 0
@@ -184,8 +198,8 @@ class Run:
         finally:
             over.set()
             sender.join(120)
-        if failed:
-            raise failed[0]
+            if failed:
+                raise failed[0]
 
     # -- workers -------------------------------------------------------------------------------
 
@@ -214,8 +228,12 @@ class Run:
         """Wait until so many more records are acknowledged."""
         goal = self.offsets.committed() + records
         wait_until(
-            lambda: self.offsets.committed() >= goal, seconds, f"{records} records acknowledged"
+            lambda: self._failed_loads or self.offsets.committed() >= goal,
+            seconds,
+            f"{records} records acknowledged",
         )
+        if self._failed_loads:
+            raise self._failed_loads[0]
 
     def catch_up(self, seconds: float = 120) -> None:
         """Wait until every produced record is acknowledged."""

@@ -45,5 +45,5 @@ def run_refusing_worker(settings: Settings) -> int:
                 raise StoreRejected(f"Cassandra refused: {file.read_text()}")
             await super().write(flush)
 
-    sequence.SequenceStore = RefusingStore  # type: ignore[misc]
+    vars(sequence)["SequenceStore"] = RefusingStore
     return sequence.run_sequence_worker(settings)

@@ -24,8 +24,7 @@ def test_killed_at_random_moments(run: Run, kills: int) -> None:
             worker = run.worker(max_batch_records=200)
             run.progress(chance.randrange(1, 800))
             # Anywhere in a batch's way: the moment is to be arbitrary, no condition is awaited.
-            chance_seconds = chance.random() * 0.1
-            worker._process.join(chance_seconds)
+            worker.ends_within(chance.random() * 0.1)
             run.kill(worker)
         run.worker()
         run.progress(500)

@@ -152,6 +152,22 @@ def test_sigterm_ends_a_start_that_waits(run: Run, lazy_stack: LocalStack, servi
     getattr(lazy_stack, service).resume()
 
 
+def test_workers_that_are_started_before_the_broker_wait_for_it(
+    run: Run, lazy_stack: LocalStack
+) -> None:
+    """They say what for, and start by themselves once it is there."""
+    run.produce_next(200)
+    lazy_stack.kafka.stop()
+    sequence, encoder = run.worker(), run.worker("encoder")
+    for worker in (sequence, encoder):
+        _says(worker, "no Kafka broker answers")
+    lazy_stack.kafka.start()
+    _recovers(sequence)
+    wait_until(lambda: "no Kafka broker" not in encoder.get("ready")[1], 60, "the encoder goes on")
+    assert encoder.terminate(40) in (0, 1), encoder.output()
+    run.check()
+
+
 def test_sigterm_under_load_drains(run: Run) -> None:
     """Exit code 0: all that was begun is acknowledged, nothing of it is handled again."""
     with run.load(rate=2_000):

@@ -17,9 +17,11 @@ MakeStore = Callable[..., FeatureStore]
 
 @pytest.fixture
 def make_store(cassandra_settings: CassandraSettings, tmp_path: Path) -> MakeStore:
-    """Makes a FeatureStore; options go to `online_store`."""
+    """Makes a FeatureStore; options go to `online_store`, `versioned` keeps versions apart."""
 
-    def make(project: str | None = None, **online_store: Any) -> FeatureStore:
+    def make(
+        project: str | None = None, *, versioned: bool = False, **online_store: Any
+    ) -> FeatureStore:
         name = project or f"p{secrets.token_hex(5)}"
         options = {
             "type": "streams.online_store.HeadwaterOnlineStore",
@@ -32,7 +34,10 @@ def make_store(cassandra_settings: CassandraSettings, tmp_path: Path) -> MakeSto
         config = RepoConfig(
             project=name,
             provider="local",
-            registry=str(tmp_path / f"{name}.db"),
+            registry={
+                "path": str(tmp_path / f"{name}.db"),
+                "enable_online_feature_view_versioning": versioned,
+            },
             online_store=options | online_store,
             offline_store={"type": "file"},
             entity_key_serialization_version=3,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -30,6 +31,9 @@ from feast.types import (
     String,
     UnixTimestamp,
 )
+
+from infra.local.stack import LocalStack
+from streams.errors import StoreRejected, StoreUnavailable
 
 MakeStore = Callable[..., FeatureStore]
 NOW = datetime.now(UTC).replace(microsecond=123_456)
@@ -314,6 +318,83 @@ def test_a_changed_ttl_holds_at_once(store: FeatureStore) -> None:
     assert statuses(store, "stats:a") == [["OUTSIDE_MAX_AGE"]]
     store.apply([USER, view_of(ttl=None, a=Int64)])
     assert statuses(store, "stats:a") == [["PRESENT"]]
+
+
+def test_without_enforcement_an_old_value_is_present(make_store: MakeStore) -> None:
+    """What stock Feast's stores do."""
+    store = make_store(enforce_ttl=False)
+    store.apply([USER, view_of(ttl=timedelta(hours=1), a=Int64)])
+    write(store, store.get_feature_view("stats"), NOW - timedelta(days=9), a=Value(int64_val=1))
+    assert statuses(store, "stats:a") == [["PRESENT"]]
+    assert read(store, "stats:a")["a"] == [1]
+
+
+def test_an_expired_value_is_no_value(store: FeatureStore) -> None:
+    store.apply([USER, view_of(ttl=timedelta(hours=1), a=Int64)])
+    view = store.get_feature_view("stats")
+    at = NOW - timedelta(days=9)
+    write(store, view, at, a=Value(int64_val=1))
+    write(store, view, NOW, user="fresh", a=Value(int64_val=2))
+    users = ("u", "fresh", "nobody")
+    assert read(store, "stats:a", users=users)["a"] == [None, 2, None]
+    assert statuses(store, "stats:a", users=users) == [["OUTSIDE_MAX_AGE", "PRESENT", "NOT_FOUND"]]
+    rows = [{"user_id": user} for user in users]
+    (_, column) = store.get_online_features(["stats:a"], rows).proto.results
+    # To whole seconds and back, as Feast's own stores answer.
+    found = [stamp.ToMicroseconds() for stamp in column.event_timestamps]
+    assert found == [int(one.timestamp() * 1e6) for one in (at, NOW)] + [0]
+
+
+def test_a_feature_that_was_never_written_is_not_found(store: FeatureStore) -> None:
+    view = view_of("partly", first=Int64, second=String)
+    store.apply([USER, view])
+    write(store, view, NOW, first=Value(int64_val=1))
+    assert statuses(store, "partly:first") == [["PRESENT"]]
+    assert statuses(store, "partly:second") == [["NOT_FOUND"]]
+    assert read(store, "partly:second") == {"user_id": ["u"], "second": [None]}
+
+
+def test_microseconds_order_event_times(store: FeatureStore) -> None:
+    view = view_of(a=Int64)
+    store.apply([USER, view])
+    later = NOW + timedelta(microseconds=1)
+    write(store, view, later, a=Value(int64_val=2))
+    write(store, view, NOW, a=Value(int64_val=1))
+    assert read(store, "stats:a")["a"] == [2]
+    ((at, _),) = store._get_provider().online_read(store.config, view, [user_key("u")])
+    assert at == later
+
+
+# -- what goes wrong -------------------------------------------------------------------------------
+
+
+def test_a_key_that_is_too_long_is_told(store: FeatureStore) -> None:
+    view = view_of(a=Int64)
+    store.apply([USER, view])
+    with pytest.raises(StoreRejected, match="bytes"):
+        write(store, view, NOW, user="x" * 60_000, a=Value(int64_val=1))
+    with pytest.raises(StoreRejected, match="bytes"):
+        read(store, "stats:a", users=("x" * 60_000, "u"))
+    write(store, view, NOW, user="x" * 30_000, a=Value(int64_val=1))
+    assert read(store, "stats:a", users=("x" * 30_000,))["a"] == [1]
+
+
+def test_a_hung_store_ends_reads_and_writes_in_a_clear_error(
+    make_store: MakeStore, lazy_stack: LocalStack
+) -> None:
+    store = make_store(request_timeout=0.5)
+    view = view_of(a=Int64)
+    store.apply([USER, view])
+    write(store, view, NOW, a=Value(int64_val=1))
+    many = tuple(f"u{number}" for number in range(100))
+    lazy_stack.cassandra.pause()
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="Cassandra"):
+        read(store, "stats:a", users=many)
+    with pytest.raises(StoreUnavailable, match="Cassandra"):
+        write(store, view, NOW, a=Value(int64_val=2))
+    assert time.monotonic() - began < 10  # not a speed: both end, long before a driver's default
+    lazy_stack.cassandra.resume()
 
 
 # -- async -----------------------------------------------------------------------------------------

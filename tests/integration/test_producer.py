@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import urllib.request
 import zlib
 
 import msgspec
@@ -13,8 +14,11 @@ from infra.local.stack import LocalStack
 from streams import kafka
 from streams.errors import DeliveryFailed, InvalidRecord, RecordTooLarge
 from streams.events import Event, Forget, decode_record
+from streams.monitor.exposition import Exposed, parse
 from streams.producer import EventProducer, OutgoingRecord, RecordSender
 from streams.settings import Settings
+from streams.workers.exposing import expose_sends
+from streams.workers.registration import running_workers
 from tests.worker_platform import PARTITIONS, Platform
 
 NOW = int(time.time() * 1000)
@@ -72,6 +76,40 @@ async def test_a_full_queue_makes_the_sender_wait(platform: Platform) -> None:
             highest = max(highest, producer.in_flight)
     assert highest <= 10
     assert sum(len(records) for records in produced(platform.settings).values()) == 2_000
+
+
+async def test_what_is_sent_is_counted_and_exposed(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As any program may do it; `headwater produce` does."""
+    few = msgspec.structs.replace(platform.settings.producer, max_in_flight=10)
+    settings = msgspec.structs.replace(platform.settings, producer=few)
+    async with EventProducer(settings) as producer:
+        url = expose_sends(producer.counts, settings, time.time)
+        (registered,) = running_workers(settings)
+        assert (registered.role, registered.url) == ("producer", url)
+        for n in range(500):
+            await producer.send(event(n))
+        await producer.flush()
+        found = await asyncio.to_thread(exposed_at, url)
+        assert found.counters["headwater_records_sent", ()] == 500
+        assert found.counters["headwater_records_answered", ("delivered",)] == 500
+        assert found.counters["headwater_records_answered", ("failed",)] == 0
+        assert found.gauges["headwater_records_in_flight", ()] == 0
+        assert found.counters["headwater_sender_waiting_seconds", ()] > 0
+        assert found.histograms["headwater_delivery_seconds", ()].sum() == 500
+        # Larger than the topic takes, smaller than the settings say.
+        monkeypatch.setattr(producer, "_max_bytes", 10_000_000)
+        with pytest.raises(RecordTooLarge):
+            await producer.send_raw(b"u", b"x" * 1_500_000, wait="delivered")
+        found = await asyncio.to_thread(exposed_at, url)
+        assert found.counters["headwater_records_answered", ("failed",)] == 1
+        assert found.histograms["headwater_delivery_seconds", ()].sum() == 500
+
+
+def exposed_at(url: str) -> Exposed:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+        return parse(answer.read().decode())
 
 
 async def test_delivered_says_where(platform: Platform) -> None:

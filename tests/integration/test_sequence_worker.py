@@ -6,22 +6,18 @@ import asyncio
 import json
 import random
 import re
-import signal
 import time
 from collections.abc import Iterable
 from typing import Any
 
-import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from infra.local.stack import LocalStack
 from streams import kafka
 from streams.events import Event, Forget, encode_record
 from streams.producer import EventProducer
 from streams.settings import Settings
 from tests.worker_platform import (
     Platform,
-    WorkerProcess,
     comparable,
     expected_sequence,
     wait_until,
@@ -251,166 +247,6 @@ def test_a_forgotten_user_stays_forgotten(platform: Platform) -> None:
     counters = worker.state()["counters"]
     check_balance(counters)
     assert counters["forgotten"] == sum(e.event_time <= 1_500 for e in [*after, *before])
-
-
-@pytest.mark.parametrize(
-    ("step", "number"),
-    [
-        ("after_fold", 3),
-        ("mid_writes", 25),
-        ("after_writes", 2),
-        ("before_refresh", 3),
-        ("before_commit", 1),
-    ],
-)
-def test_killed_at_a_step_and_restarted_equals_recomputation(
-    platform: Platform, step: str, number: int
-) -> None:
-    records = with_copies(make_events(2_000, users=30, seed=5), 0.1, seed=6)
-    produce(platform.settings, records)
-    killed = platform.worker(
-        HEADWATER_FAULT=f"kill:{step}:{number}", HEADWATER_SEQUENCE_WORKER__MAX_BATCH_RECORDS="100"
-    )
-    assert killed.exit_code(60) == -signal.SIGKILL, killed.output()
-    worker = platform.worker().wait_ready()
-    platform.wait_caught_up()
-    check_sequences(platform, list(records))
-    check_refreshed(platform, list(records))
-    check_balance(worker.state()["counters"])
-
-
-def test_killed_in_mid_stream_again_and_again(platform: Platform) -> None:
-    records = with_copies(make_events(12_000, users=60, seed=7), 0.1, seed=8)
-    chance = random.Random(9)
-    produce(platform.settings, records[:6_000])
-    rest = records[6_000:]
-    for kill in range(4):
-        goal = platform.committed() + 1_000
-        worker = platform.worker(HEADWATER_SEQUENCE_WORKER__MAX_BATCH_RECORDS="200")
-        produce(platform.settings, rest[kill::4])
-        wait_until(lambda goal=goal: platform.committed() >= goal, 60, "some progress")  # type: ignore[misc]
-        time.sleep(chance.random() * 0.2)  # the moment is to be arbitrary
-        worker.kill()
-    platform.worker().wait_ready()
-    platform.wait_caught_up()
-    check_sequences(platform, list(records))
-    check_refreshed(platform, list(records))
-
-
-def test_rebalances_under_load(platform: Platform) -> None:
-    """1 → 3 → 1 workers: nothing lost, nothing doubled, every offset committed by an owner."""
-    records = with_copies(make_events(9_000, users=60, seed=10), 0.05, seed=11)
-    workers = [platform.worker().wait_ready()]
-    parts = [records[number::6] for number in range(6)]
-    produce(platform.settings, parts[0])
-    for part in parts[1:3]:
-        workers.append(platform.worker())
-        produce(platform.settings, part)
-        workers[-1].wait_ready()
-    wait_until(lambda: _assigned(workers) == {0, 1, 2, 3}, 60, "all partitions are assigned")
-    produce(platform.settings, parts[3])
-    assert workers[0].terminate() == 0
-    produce(platform.settings, parts[4])
-    workers[1].kill()
-    produce(platform.settings, parts[5])
-    platform.wait_caught_up(120)
-    check_sequences(platform, list(records))
-    check_refreshed(platform, list(records))
-    check_balance(workers[2].state()["counters"])
-
-
-def _assigned(workers: list[WorkerProcess]) -> set[int]:
-    held = [int(number) for worker in workers for number in worker.state().get("partitions", {})]
-    assert len(held) == len(set(held)), held
-    return set(held)
-
-
-def test_a_zombie_harms_nothing(platform: Platform) -> None:
-    """Stopped beyond its session, replaced, then continued: its writes and commits don't count."""
-    records = with_copies(make_events(6_000, users=30, seed=12), 0.05, seed=13)
-    zombie = platform.worker(HEADWATER_SEQUENCE_WORKER__MAX_BATCH_RECORDS="100").wait_ready()
-    produce(platform.settings, records[:3_000])
-    wait_until(lambda: platform.committed() > 300, 60, "some progress")
-    zombie.signal(signal.SIGSTOP)
-    other = platform.worker().wait_ready()
-    produce(platform.settings, records[3_000:])
-    platform.wait_caught_up()
-    zombie.signal(signal.SIGCONT)
-    wait_until(lambda: len(_partitions(zombie)) + len(_partitions(other)) == 4, 60, "it rejoins")
-    extra = make_events(500, users=30, seed=14)
-    produce(platform.settings, extra)
-    platform.wait_caught_up()
-    check_sequences(platform, [*records, *extra])
-
-
-def _partitions(worker: WorkerProcess) -> dict[str, Any]:
-    found: dict[str, Any] = worker.state().get("partitions", {})
-    return found
-
-
-def test_a_hung_store_pauses_and_nothing_else(platform: Platform, lazy_stack: LocalStack) -> None:
-    records = make_events(4_000, users=50, seed=15)
-    worker = platform.worker(
-        HEADWATER_CASSANDRA__REQUEST_TIMEOUT_SECONDS="0.5",
-        HEADWATER_SEQUENCE_WORKER__MAX_BATCH_RECORDS="100",
-        HEADWATER_KAFKA__MAX_POLL_INTERVAL_SECONDS="5",
-    ).wait_ready()
-    produce(platform.settings, records[:1_000])
-    platform.wait_caught_up()
-    lazy_stack.cassandra.pause()
-    produce(platform.settings, records[1_000:])
-    wait_until(lambda: worker.get("ready")[0] == 503, 30, "it says that it isn't ready")
-    assert "Cassandra" in worker.get("ready")[1]
-    assert worker.get("live")[0] == 200
-    held = worker.state()["partitions"]
-    # Longer than the poll interval and the session: the partitions stay its own.
-    began = time.monotonic()
-    wait_until(lambda: time.monotonic() - began > 8, 10, "time passes")
-    assert set(worker.state()["partitions"]) == set(held)
-    lazy_stack.cassandra.resume()
-    platform.wait_caught_up()
-    wait_until(lambda: worker.get("ready")[0] == 200, 30, "it is ready again")
-    check_sequences(platform, list(records))
-    assert "generation 2" not in worker.output()
-
-
-def test_sigterm_while_the_store_hangs_ends_in_time_and_says_so(
-    platform: Platform, lazy_stack: LocalStack
-) -> None:
-    records = make_events(500, users=20, seed=16)
-    worker = platform.worker(HEADWATER_SEQUENCE_WORKER__DRAIN_SECONDS="3").wait_ready()
-    lazy_stack.cassandra.pause()
-    produce(platform.settings, records)
-    wait_until(lambda: worker.get("ready")[0] == 503, 30, "it waits for the store")
-    assert worker.terminate(30) == 1
-    lazy_stack.cassandra.resume()
-    platform.worker().wait_ready()
-    platform.wait_caught_up()
-    check_sequences(platform, list(records))
-
-
-def test_sigterm_under_load_drains(platform: Platform) -> None:
-    records = make_events(8_000, users=200, seed=17)
-    produce(platform.settings, records)
-    worker = platform.worker(HEADWATER_SEQUENCE_WORKER__MAX_BATCH_RECORDS="200")
-    wait_until(lambda: platform.committed() > 500, 60, "some progress")
-    assert worker.terminate() == 0
-    platform.worker().wait_ready()
-    platform.wait_caught_up()
-    check_sequences(platform, list(records))
-
-
-def test_a_restarted_broker_is_waited_for(platform: Platform, lazy_stack: LocalStack) -> None:
-    records = make_events(3_000, users=30, seed=18)
-    worker = platform.worker().wait_ready()
-    produce(platform.settings, records[:1_500])
-    platform.wait_caught_up()
-    lazy_stack.kafka.restart()
-    produce(platform.settings, records[1_500:])
-    platform.wait_caught_up(120)
-    check_sequences(platform, list(records))
-    assert worker.is_running
-    assert worker.terminate() == 0
 
 
 def test_too_many_bad_records_stop_the_worker(platform: Platform) -> None:

@@ -35,6 +35,7 @@ def group(role: str, *, lag: int = 0, waiting: float = 0.0, members: int = 1) ->
     return GroupReading(
         group=own.group,
         topic=topic,
+        read_at=NOW,
         partitions=(
             GroupPartition(0, start=0, end=500, committed=500 - lag),
             GroupPartition(1, start=0, end=500, committed=500),
@@ -87,7 +88,7 @@ def observed(**changes: Any) -> Observed:
         "number": 1,
         "started_at": NOW - 100,
         "now": NOW,
-        "broker_now": NOW,
+        "broker_offset": 0.0,
         "workers": readings,
         "groups": groups,
         "cassandra_seconds": 0.003,

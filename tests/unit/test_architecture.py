@@ -198,7 +198,7 @@ THIRD_PARTIES = {
     "xxhash": ("streams/chunks.py",),
     "click": COMMAND_LINES,
     "rich": COMMAND_LINES,
-    "uvloop": ("streams/background.py", "streams/workers/runtime.py", "streams/commands/*"),
+    "uvloop": ("streams/sync_loops.py", "streams/workers/runtime.py", "streams/commands/*"),
     "prometheus_client": ("streams/metrics.py",),
     "aiohttp": ("streams/workers/health.py", "streams/monitor/*"),
     "pyarrow": ("streams/event_files.py", "encoders/data.py", "infra/demo/*"),
@@ -273,9 +273,7 @@ IMPURE |= {top for tops in SYSTEMS.values() for top in tops}
 USES = {
     # Reading its files and the environment is what it is for.
     "streams.settings": {"os", "pathlib", "tomllib"},
-    # The records of a batch are values of aiokafka's class, answers are Feast's messages.
-    "streams.workers.intake": {"aiokafka"},
-    "streams.workers.refresh": {"aiokafka"},
+    # Answers are Feast's messages.
     "streams.feast_answers": {"feast"},
 }
 

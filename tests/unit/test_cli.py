@@ -12,6 +12,7 @@ from types import ModuleType
 import click
 import pytest
 
+from streams import kafka, producer
 from streams.cli import headwater, run
 from streams.errors import ConfigError, HeadwaterError, StoreUnavailable
 
@@ -172,16 +173,27 @@ def test_a_wrong_setting_is_exit_code_2(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["versions"], ["dead-letters", "list"], ["log", "status"]],
+    [
+        *(["versions"], ["dead-letters", "list"], ["dead-letters", "purge", "--yes"]),
+        *(["log", "status"], ["produce", "events.jsonl"], ["forget", "alice"], ["apply"]),
+    ],
     ids=" ".join,
 )
 def test_a_service_that_is_away_is_exit_code_1_and_a_sentence(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """At once: where nobody listens, librdkafka would go on trying for ten seconds and more."""
+    monkeypatch.setattr(kafka, "AdminClient", _must_not_be_made)
+    monkeypatch.setattr(producer, "Producer", _must_not_be_made)
+    Path("events.jsonl").write_text("{}\n")
     assert run(arguments) == 1
     printed = capsys.readouterr().err
     assert printed.startswith("Error: ")
     assert "Traceback" not in printed
+
+
+def _must_not_be_made(*_: object) -> None:
+    raise AssertionError("a Kafka client was made, which has nobody to talk to")
 
 
 @pytest.fixture

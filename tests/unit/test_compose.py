@@ -193,6 +193,7 @@ def test_nothing_but_addresses_differs_from_the_defaults(name: str) -> None:
         *("HEADWATER_CASSANDRA__PORT", "HEADWATER_TRITON__URL", "HEADWATER_TRITON__HTTP_URL"),
         *("HEADWATER_TRITON__METRICS_URL", "HEADWATER_TRITON__MODEL_REPOSITORY"),
         *("HEADWATER_SERVE__HOST", "HEADWATER_SERVE__PORT"),
+        *("HEADWATER_SERVE__METRICS_HOST", "HEADWATER_SERVE__METRICS_PORT"),
         *(f"HEADWATER_MONITOR__{key}" for key in ("HOST", "PORT", "TOKEN", "TARGETS")),
         *(f"HEADWATER_MONITOR__{key}" for key in ("HOST", "PORT", "TARGETS", "TOKEN")),
         *(f"HEADWATER_{who}_WORKER__METRICS_HOST" for who in ("SEQUENCE", "ENCODER")),
@@ -205,6 +206,7 @@ def test_servers_listen_where_others_look_for_them() -> None:
     sequence, encoder = settings_of("sequence-worker"), settings_of("encoder-worker")
     serve = settings_of("serve").serve
     assert (serve.host, serve.port) == ("0.0.0.0", 6566)
+    assert (serve.metrics_host, serve.metrics_port) == ("0.0.0.0", 9103)
     assert (sequence.sequence_worker.metrics_host, sequence.sequence_worker.metrics_port) == (
         "0.0.0.0",
         9101,
@@ -219,7 +221,7 @@ def test_the_monitor_finds_the_workers_and_asks_for_a_token() -> None:
     monitor = settings_of("monitor").monitor
     assert (monitor.host, monitor.port) == ("0.0.0.0", 9400)
     assert monitor.token
-    assert monitor.targets == ("sequence-worker:9101", "encoder-worker:9102")
+    assert monitor.targets == ("sequence-worker:9101", "encoder-worker:9102", "serve:9103")
 
 
 def test_a_worker_has_the_time_that_its_drain_takes() -> None:

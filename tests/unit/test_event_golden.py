@@ -117,6 +117,12 @@ def test_what_is_no_event_has_a_bounded_reason(value: bytes | None, reason: str)
     assert (caught.value.reason, bool(caught.value.detail)) == (reason, True)
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_the_detail_names_the_number_that_json_lacks(number: str) -> None:
+    with pytest.raises(InvalidRecord, match=f"JSON has no {number}"):
+        decode_record(wire(value=float(number)))
+
+
 @given(st.binary(max_size=60) | st.binary(max_size=20).map(lambda tail: wire()[:-1] + tail))
 def test_any_bytes_are_a_record_or_an_invalid_one(value: bytes) -> None:
     try:

@@ -8,7 +8,7 @@ import pytest
 from streams.errors import ConfigError
 from streams.monitor.conditions import Figure, figures_of, judge, parse_condition
 from streams.monitor.example import example_snapshot
-from streams.monitor.snapshot import State
+from streams.monitor.snapshot import DeadLetters, Source, State
 
 FIGURES = {
     "representation.p99": Figure(6.2),
@@ -84,6 +84,24 @@ def test_the_figures_of_a_snapshot() -> None:
     # Nothing is measured since no worker answers: that isn't silence.
     assert figures["stage.encoded_to_stored.p99"].problem
     assert figures["workers.down"].value == 1
+
+
+def test_silent_sources_make_their_figures_unknown() -> None:
+    snapshot = example_snapshot()
+    workers = Source(name="workers", ok=False, last_ok_at=None, num_errors=1,
+                     duration_seconds=None, error="no answer within 8 s")  # fmt: skip
+    objective = msgspec.structs.replace(
+        snapshot.objectives[0], good_share=None, burn_rates=((300, None),), problem="no worker"
+    )
+    letters = DeadLetters(rate_problem="no worker")
+    figures = figures_of(
+        msgspec.structs.replace(
+            snapshot, sources=(workers,), objectives=(objective,), dead_letters=letters
+        )
+    )
+    assert figures["workers.down"] == Figure(None, "no answer within 8 s")
+    for name in ("sequence.good", "sequence.burn_5m", "dead_letters.rate", "dead_letters.share"):
+        assert figures[name] == Figure(None, "no worker")
 
 
 def test_unknown_staleness_makes_its_figures_unknown() -> None:

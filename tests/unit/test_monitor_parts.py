@@ -22,6 +22,7 @@ from streams.monitor.snapshot import State
 from streams.monitor.totals import Totals
 
 STARTED = 1_000.0
+ALLOWED = {"group": 5.0}
 
 
 def exposed(metrics: Metrics, process_started: float = 0.0) -> Exposed:
@@ -178,21 +179,22 @@ def test_good_and_total_of_a_window() -> None:
 # -- partitions ------------------------------------------------------------------------------------
 
 
-def reading(committed: dict[int, int], end: int = 100, waiting: float = 1.0) -> GroupReading:
-    at = round((STARTED - waiting) * 1000)
+def reading(
+    committed: dict[int, int], end: int = 100, waiting: float = 1.0, read_at: float = STARTED
+) -> GroupReading:
+    """A group whose open records have waited so long."""
+    at = round((read_at - waiting) * 1000)
     found = tuple(GroupPartition(p, 0, end, offset) for p, offset in committed.items())
     records = tuple(OpenRecord(one.partition, 0, at, at) for one in found if one.lag)
-    return GroupReading("group", "topic", found, records, (), 1)
+    return GroupReading("group", "topic", read_at, found, records, (), 1)
 
 
 def test_a_partition_that_stands_still_is_told_from_one_that_works() -> None:
     movements = Movements(60)
     for step in range(10):
         movements.take(reading({0: 50, 1: 50 + step, 2: 100}), STARTED + 5 * step)
-    now = STARTED + 45
-    found = partitions(
-        [reading({0: 50, 1: 59, 2: 100})], movements, {("group", 0): ("worker-1", 55)}, now, 30, 5
-    )
+    now = reading({0: 50, 1: 59, 2: 100}, waiting=46, read_at=STARTED + 45)
+    found = partitions([now], movements, {("group", 0): ("worker-1", 55)}, 0.0, 30, ALLOWED)
     assert (found.num_partitions, found.num_stalled, found.num_behind, found.num_idle) == (
         3,
         1,
@@ -208,13 +210,13 @@ def test_a_new_record_after_a_long_silence_is_not_stalled() -> None:
     movements = Movements(60)
     movements.take(reading({0: 100}), STARTED - 1000)
     movements.take(reading({0: 100}, end=101), STARTED)
-    found = partitions([reading({0: 100}, end=101)], movements, {}, STARTED, 30, 5)
+    found = partitions([reading({0: 100}, end=101)], movements, {}, 0.0, 30, ALLOWED)
     assert (found.num_ok, found.num_stalled) == (1, 0)
 
 
 def test_a_thousand_partitions_are_counted_and_the_worst_are_shown() -> None:
     movements = Movements(60)
-    found = partitions([reading(dict.fromkeys(range(1000), 50))], movements, {}, STARTED, 30, 5)
+    found = partitions([reading(dict.fromkeys(range(1000), 50))], movements, {}, 0.0, 30, ALLOWED)
     assert found.num_partitions == 1000
     assert len(found.worst) == MAX_SHOWN
 
@@ -276,16 +278,23 @@ def test_cost_and_reads() -> None:
         (catalogue.SAMPLED_FIRST_READS, 5),
     ):
         metrics.add(metric, amount, "e", "2")
+    metrics.observe(catalogue.FIRST_READ_SECONDS, [2.0] * 5, "e", "2")
+    for outcome, number in (("encoded", 200), ("coalesced", 40), ("current", 2)):
+        metrics.add(catalogue.ENCODER_USERS, number, outcome)
+    metrics.add(catalogue.OFFSETS_LOST, 3, "encoder")
+    metrics.add(catalogue.OFFSETS_LOST, 9, "sequence")
     metrics.add(catalogue.READS, 90, "user_representation", "found")
     metrics.add(catalogue.READS, 10, "user_representation", "absent")
     totals.take("all", exposed(metrics, STARTED + 1))
-    (found,) = cost(totals.now, 100.0)
+    (found,) = cost(totals.now, 100.0, "", True)
     assert found.representations_per_second == 2.0
     assert found.encoder_seconds_per_representation == pytest.approx(0.0075)
     assert found.bytes_per_representation == 300
     assert found.reads_per_representation == 0.5
     assert found.share_never_read == pytest.approx(0.75)
-    outcomes = {one.outcome: (one.rate, one.share) for one in reads(totals.now, 100.0)}
+    assert found.first_read_p50_seconds == pytest.approx(2.0, rel=0.19)
+    assert (found.num_shared, found.num_shed) == (42, 3)
+    outcomes = {one.outcome: (one.rate, one.share) for one in reads(totals.now, 100.0, True)}
     assert outcomes["found"] == (0.9, 0.9)
     assert outcomes["failed"] == (0.0, 0.0)
 
@@ -295,10 +304,29 @@ def test_without_a_reader_nobody_knows_what_was_read() -> None:
     metrics = Metrics()
     metrics.add(catalogue.REPRESENTATIONS_WRITTEN, 200, "e", "2")
     totals.take("worker", exposed(metrics, STARTED + 1))
-    (found,) = cost(totals.now, 100.0)
+    (found,) = cost(totals.now, 100.0, "", False)
     assert found.reads_per_representation is None
     assert found.share_never_read is None
+    assert found.first_read_p50_seconds is None
     assert found.problem
+
+
+def test_silent_processes_leave_rates_unknown() -> None:
+    metrics = Metrics()
+    metrics.add(catalogue.REPRESENTATIONS_WRITTEN, 200, "e", "2")
+    metrics.add(catalogue.READS, 90, "user_representation", "found")
+    totals = Totals(STARTED, 900, 5)
+    totals.take("all", exposed(metrics, STARTED + 1))
+    quiet = totals.now.since(totals.now)
+    (found,) = cost(quiet, 100.0, "no encoder worker answers", False)
+    assert (found.representations_per_second, found.num_shed) == (None, None)
+    assert found.num_shared is None
+    assert (found.share_never_read, found.problem) == (None, "no encoder worker answers")
+    assert reads(quiet, 100.0, False) == ()
+    # While a reader answers, no read is a measurement.
+    (idle,) = cost(quiet, 100.0, "", True)
+    assert (idle.representations_per_second, idle.num_shed, idle.problem) == (0.0, 0, "")
+    assert {one.rate for one in reads(quiet, 100.0, True)} == {0.0}
 
 
 def test_dead_letters_share() -> None:
@@ -308,9 +336,12 @@ def test_dead_letters_share() -> None:
     metrics.add(catalogue.DEAD_LETTERS, 20, "not_json")
     metrics.add(catalogue.DEAD_LETTERS, 30, "wrong_type")
     totals.take("worker", exposed(metrics, STARTED + 1))
-    found = dead_letters(totals.now, 10.0, None, "Kafka doesn't answer")
+    found = dead_letters(totals.now, 10.0, None, "Kafka doesn't answer", "")
     assert found.by_reason == (("wrong_type", 30), ("not_json", 20))
     assert (found.share, found.rate, found.problem) == (0.05, 5.0, "Kafka doesn't answer")
+    blind = dead_letters(totals.now, 10.0, (), "", "no sequence worker answers")
+    assert (blind.share, blind.rate) == (None, None)
+    assert blind.rate_problem == "no sequence worker answers"
 
 
 def test_observing_a_whole_batch_costs_little() -> None:

@@ -7,11 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from streams import metrics as catalogue
+from streams.metrics import Metrics
 from streams.monitor.assemble import assemble
+from streams.monitor.conditions import figures_of
 from streams.monitor.example import example_history, example_snapshot, example_user
+from streams.monitor.log import SeenRecord
 from streams.monitor.observed import Groups, Observed
+from streams.monitor.page.freshness import budget_row, freshness_row
+from streams.monitor.page.headline import state_word
 from streams.monitor.scrape import Target, TritonReading, WorkerReading
-from streams.monitor.snapshot import Snapshot, State, encode
+from streams.monitor.snapshot import Canary, Objective, Snapshot, State, encode
 from tests.unit.monitored import (
     ENCODER_STAGES,
     NOW,
@@ -32,6 +38,16 @@ def arrow(snapshot: Snapshot, stage: str) -> Any:
     return next(found for found in snapshot.arrows if found.stage == stage)
 
 
+def read_later(groups: Groups, seconds: float) -> Groups:
+    """The same groups, found unmoved so many seconds later."""
+    return Groups(
+        *(
+            msgspec.structs.replace(found, read_at=found.read_at + seconds)
+            for found in (groups.sequence, groups.encoder)
+        )
+    )
+
+
 def changed(seen: Observed, **changes: Any) -> Observed:
     return msgspec.structs.replace(seen, **changes)
 
@@ -47,6 +63,25 @@ def test_a_healthy_platform_is_fresh() -> None:
         assert one.state in (State.OK, State.IDLE) or one.id == "readers"
     assert arrow(snapshot, "broker_to_folded").p99_seconds == pytest.approx(0.05, rel=0.1)
     assert arrow(snapshot, "broker_to_folded").rate == pytest.approx(100 / 60)
+
+
+def test_fresh_is_the_platforms_word_and_what_came_late_is_said_beside_it() -> None:
+    """The objectives are the platform's, from the broker on; the user's experience isn't hidden."""
+    metrics = Metrics()
+    for since, seconds in (("event_time", 5.1), ("ingested_at", 0.1)):
+        metrics.observe(catalogue.FRESHNESS_SECONDS, [seconds], "sequence", since, "live")
+    readings = (worker("sequence", metrics), worker("encoder", Metrics()))
+    late = assemble(observed(workers=readings, window=(60.0, counted(*readings)))).headline
+    assert late.state is State.OK
+    assert late.text.startswith("Fresh: sequences 1")
+    assert "Since the event 5." in late.text
+    assert "events come late, or a producer's clock is behind" in late.text
+
+    at = round(NOW * 1000)
+    event = SeenRecord("alice", at + 5_000, at, "a-producer")
+    ahead = assemble(observed(tail=(event,))).headline
+    assert (ahead.state, "A producer's clock is 5.0 s ahead" in ahead.text) == (State.OK, True)
+    assert "producer" not in assemble(observed()).headline.text
 
 
 @pytest.mark.parametrize("slow", [*SEQUENCE_STAGES, *ENCODER_STAGES])
@@ -78,7 +113,7 @@ def test_a_dead_encoder_makes_representations_stale_second_by_second() -> None:
     groups = Groups(group("sequence"), group("encoder", lag=40, waiting=30.0, members=0))
     seen = observed(groups=groups)
     first = assemble(seen)
-    later = assemble(changed(seen, now=NOW + 10, broker_now=NOW + 10))
+    later = assemble(changed(seen, now=NOW + 10, groups=read_later(groups, 10.0)))
     assert first.headline.state is State.BEHIND
     assert first.headline.box == "encoder_worker"
     assert "no member in group" in first.headline.text
@@ -156,6 +191,91 @@ def test_workers_that_cannot_be_read_leave_their_delays_unknown() -> None:
     assert box(snapshot, "encoder_worker").state is State.UNKNOWN
     assert next(w for w in snapshot.workers if w.id == "encoder-1").state is State.UNKNOWN
     assert snapshot.headline.state is State.UNKNOWN
+
+
+def test_without_an_answer_of_workers_no_figure_of_theirs_is_a_quiet_minute() -> None:
+    for changes, why in (
+        ({"workers": ()}, "no sequence worker answers"),
+        ({"workers": None, "problems": {"workers": "no answer within 8 s"}}, "no answer within"),
+    ):
+        snapshot = assemble(observed(window=(60.0, counted()), **changes))
+        assert snapshot.freshness
+        for found in snapshot.freshness:
+            assert found.problem
+            assert (found.count, found.p99_seconds, found.within_objective) == (None, None, None)
+        assert why in snapshot.freshness[0].problem
+        assert (snapshot.dead_letters.rate, snapshot.dead_letters.share) == (None, None)
+        assert why in snapshot.dead_letters.rate_problem
+        for name, figure in figures_of(snapshot).items():
+            if name.startswith(("sequence.p", "representation.p", "dead_letters", "stage.b")):
+                assert figure.problem, name
+
+
+def test_what_workers_counted_before_they_fell_silent_is_shown_and_not_believed() -> None:
+    found = assemble(observed(workers=())).freshness[0]
+    assert (found.count, found.problem) == (100, "no sequence worker answers")
+    assert freshness_row(found, 60.0)["state"].startswith(State.UNKNOWN)
+    # Nor is what is left of the objective's budget.
+    kept = Objective(
+        feature="sequence", seconds=1.0, target=0.99, good_share=1.0, burn_rates=((300, 0.2),)
+    )
+    assert budget_row(kept)["state"].startswith(State.OK)
+    kept = msgspec.structs.replace(kept, problem=found.problem)
+    assert budget_row(kept)["state"].startswith(State.UNKNOWN)
+    assert assemble(observed(workers=())).objectives[0].problem == found.problem
+    missed = msgspec.structs.replace(found, p99_seconds=9.0, within_objective=False)
+    assert freshness_row(missed, 60.0)["state"].startswith(State.BEHIND)
+
+
+def test_one_silent_worker_of_two_leaves_a_quiet_minute_unknown() -> None:
+    silent = WorkerReading(
+        Target("sequence-2", "sequence", "http://127.0.0.1:1"), 2.0, error="no answer within 2 s"
+    )
+    readings = (worker("sequence", measured()), worker("encoder", measured()))
+    snapshot = assemble(observed(workers=(*readings, silent), window=(60.0, counted(*readings))))
+    assert "sequence-2" in snapshot.freshness[0].problem
+    assert arrow(snapshot, "broker_to_folded").state is State.UNKNOWN
+    # The encoder's all answered: there was nothing.
+    assert arrow(snapshot, "requested_to_encoded").state is State.IDLE
+    dead = msgspec.structs.replace(
+        silent, target=msgspec.structs.replace(silent.target, runs=False)
+    )
+    snapshot = assemble(observed(workers=(*readings, dead), window=(60.0, counted(*readings))))
+    assert snapshot.freshness[0].problem == ""
+
+
+@pytest.mark.parametrize(
+    ("waiting", "state", "word"),
+    [(0.9, State.OK, "fresh"), (1.3, State.OK, ""), (2.2, State.BEHIND, "")],
+)
+def test_what_waits_longer_than_the_objective_is_not_fresh(
+    waiting: float, state: State, word: str
+) -> None:
+    """The objective is 1 s, and offsets are committed every 0.5 s."""
+    groups = Groups(group("sequence", lag=5, waiting=waiting), group("encoder"))
+    snapshot = assemble(observed(groups=groups, now=NOW + 1.9))
+    found = snapshot.staleness[0]
+    # As Kafka told it: the time since then is no event's waiting.
+    assert found.waiting_seconds == pytest.approx(waiting)
+    assert found.state is state
+    assert state_word(found, snapshot.objectives[0]) == word
+    assert (snapshot.headline.state is State.BEHIND) == (state is State.BEHIND)
+    assert snapshot.partitions.num_behind == (state is State.BEHIND)
+
+
+@pytest.mark.parametrize(
+    ("canary", "state"),
+    [
+        (Canary(problem="canaries are off"), State.UNKNOWN),
+        (Canary(enabled=True, problem="not sent: no answer"), State.UNKNOWN),
+        (Canary(enabled=True, state=State.BEHIND, problem="not read back"), State.BEHIND),
+        (Canary(enabled=True, state=State.OK), State.IDLE),
+    ],
+)
+def test_what_readers_see_is_told_by_canaries(canary: Canary, state: State) -> None:
+    found = arrow(assemble(observed(canary=canary)), "stored_to_read")
+    assert found.state is state
+    assert canary.problem in found.problem
 
 
 def test_a_worker_whose_process_ended_is_down() -> None:

@@ -186,9 +186,22 @@ def imported(names: list[str]) -> set[str]:
     return {DISTRIBUTIONS.get(top, top) for top in others}
 
 
+# Programs of other projects, each in an environment of its own: requirements/bench-*.in.
+COMPETITORS = "tests/benchmarks/competitors/"
+
+
 def test_what_is_imported_is_declared() -> None:
-    missing = imported(PYTHON) - declared() - set(BROUGHT)
+    ours = [name for name in PYTHON if not name.startswith(COMPETITORS)]
+    missing = imported(ours) - declared() - set(BROUGHT)
     assert missing == set()
+
+
+def test_what_competitors_import_is_in_their_environments() -> None:
+    files = (ROOT / "requirements").glob("bench-*.in")
+    lines = [line for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+    wanted = {Requirement(line).name.lower() for line in lines if line[:1].isalpha()}
+    competitors = [name for name in PYTHON if name.startswith(COMPETITORS)]
+    assert imported(competitors) - wanted - set(BROUGHT) == set()
 
 
 def test_what_is_declared_is_imported() -> None:

@@ -104,7 +104,7 @@ def test_make_targets_in_the_documents_exist(name: str) -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_settings_in_the_documents_exist(name: str) -> None:
-    plain = {"HEADWATER_HOME", "HEADWATER_CONFIG", "HEADWATER_FEATURE_REPO"}
+    plain = {"HEADWATER_HOME", "HEADWATER_CONFIG", "HEADWATER_FEATURE_REPO", "HEADWATER_FAULT"}
     settings = load_settings(None, {}, Path("/nonexistent"))
     for variable in set(re.findall(r"HEADWATER_[A-Z_]+", TEXTS[name])) - plain:
         section, _, key = variable.removeprefix("HEADWATER_").lower().partition("__")

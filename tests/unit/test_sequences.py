@@ -83,10 +83,13 @@ def fold(
     batches: list[int] | None = None,
     first_offset: int = 0,
     reload: bool = True,
+    state: UserState | None = None,
 ) -> list[Outcome]:
-    """What a worker does with one user's records, in batches of the given sizes."""
+    """What a worker does with one user's records, in batches of the given sizes; with `state`,
+    it holds that one in memory."""
     outcomes = []
-    state = UserState(USER, VIEWS, table.load())
+    reload = reload and state is None
+    state = state or UserState(USER, VIEWS, table.load())
     numbered = list(enumerate(records, first_offset))
     sizes = iter(batches or [])
     while numbered:
@@ -154,6 +157,38 @@ def test_any_order_duplication_and_batching_give_the_same_sequence(
     fold(table, shuffled, sizes)
     for view in VIEWS.views.values():
         assert keys(table.sequence(view)) == oracle(records, view)
+
+
+histories = st.lists(
+    st.tuples(st.integers(0, 400), st.sampled_from(["click", "view", "other", "forget"])),
+    max_size=400,
+)
+
+
+@given(histories, st.lists(st.integers(1, 90), max_size=30))
+@settings(max_examples=100, deadline=None)
+def test_a_written_out_state_is_what_the_store_would_answer(
+    history: list[tuple[int, str]], sizes: list[int]
+) -> None:
+    """What a worker packs into its cache goes on exactly as a state that was read again."""
+    records: list[Record] = [
+        Forget(USER, f"e{n}", t // 8) if kind == "forget" else make_event(n, t, kind)
+        for n, (t, kind) in enumerate(history)
+    ]
+    table, offset = Table(), 0
+    state = UserState(USER, VIEWS)
+    for size in [*sizes, len(records)]:
+        fold(table, records[offset : offset + size], [size], offset, state=state)
+        offset += size
+        kept, read = state.stored(), table.load()
+        assert {row[:3] for row in kept.rows} == {row[:3] for row in read.rows}
+        assert (kept.mark, kept.mark_position) == (read.mark, read.mark_position)
+        for view in VIEWS.names:
+            newest = [
+                max((row.position for row in rows if row.view == view), default=None)
+                for rows in (kept.rows, read.rows)
+            ]
+            assert newest[0] == newest[1]
 
 
 @given(

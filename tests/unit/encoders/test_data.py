@@ -63,6 +63,15 @@ def test_an_event_counts_once_in_its_newest_version(tmp_path: Path) -> None:
     assert items(table, "u") == [stable_hash("other"), stable_hash("new")]
 
 
+def test_the_monitors_canaries_are_left_out(tmp_path: Path) -> None:
+    canary = event("b", "__canary_0", "__canary_item", 2)
+    table = table_of(tmp_path, event("a", "alice", "item", 1), canary)
+    assert table.user_ids == ("alice",)
+    assert table.item_hash_E.tolist() == [stable_hash("item")]
+    with pytest.raises(ConfigError, match="no events"):
+        table_of(tmp_path, canary)
+
+
 def test_what_is_optional_may_be_absent(tmp_path: Path) -> None:
     table = table_of(
         tmp_path, event("a", "u", "i", 1), event("b", "u", "j", 2, value=4.5, surface="feed")

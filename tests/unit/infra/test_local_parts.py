@@ -21,7 +21,10 @@ from infra.local.log_files import Tail, last_lines
 from infra.local.ports import is_free, stack_ports
 from infra.local.processes import ask_to_end, kill_group, read_record, spawn, wait_gone
 from infra.local.repository import settings_mirror
+from infra.local.stack import end_programs
 from streams.errors import ConfigError, HeadwaterError
+from streams.monitor.running import announced
+from streams.settings import load_settings
 
 
 @pytest.fixture
@@ -221,6 +224,24 @@ class TestWarden:
         home.record("one").write_text("{")
         with pytest.raises(HeadwaterError, match="delete it"):
             read_record(home.record("one"))
+
+
+class TestPrograms:
+    """What runs beside the services, such as the demo's workers."""
+
+    def test_are_ended_and_named(self, home: Home) -> None:
+        _spawn(home, "/bin/sleep", "60")
+        record = read_record(home.record("one"))
+        assert record is not None
+        assert end_programs(home) == ["one"]
+        assert not record.is_alive
+        assert end_programs(home) == []
+
+    def test_the_address_of_a_monitor_is_no_record_of_one(self, home: Home) -> None:
+        settings = load_settings(environ={"HEADWATER_HOME": str(home.root)})
+        with announced(settings, "http://127.0.0.1:9400"):
+            assert end_programs(home) == []
+            assert read_record(home.record("monitor")) is None
 
 
 class TestProbes:

@@ -20,7 +20,12 @@ from streams.metrics import Metrics
 from streams.settings import Settings
 from streams.workers.fault_points import STEPS, FaultPoints
 from streams.workers.health import HealthServer
-from streams.workers.registration import register, running_workers, unregister
+from streams.workers.registration import (
+    register,
+    registered_workers,
+    running_workers,
+    unregister,
+)
 from streams.workers.transport import Consuming, _position
 
 # -- fault points ----------------------------------------------------------------------------------
@@ -64,7 +69,9 @@ def test_a_kill_is_a_sigkill_at_its_pass() -> None:
 # -- registration ----------------------------------------------------------------------------------
 
 
-def test_running_workers_are_found_and_dead_ones_removed(tmp_path: Path) -> None:
+def test_running_workers_are_found_and_killed_ones_known_until_they_are_replaced(
+    tmp_path: Path,
+) -> None:
     settings = Settings(home=str(tmp_path))
     assert running_workers(settings) == []
     path = register(settings, "sequence", "group", "http://127.0.0.1:1")
@@ -78,11 +85,19 @@ def test_running_workers_are_found_and_dead_ones_removed(tmp_path: Path) -> None
     gone = path.with_name(f"encoder-{ended.pid}.json")
     gone.write_bytes(msgspec.json.encode(ended))
     path.with_name("encoder-3.json").write_text("half a fi")
+    # Nobody waits for a producer that was killed.
+    sender = msgspec.structs.replace(ended, role="producer")
+    path.with_name(f"producer-{sender.pid}.json").write_bytes(msgspec.json.encode(sender))
     assert running_workers(settings) == [found]
+    assert registered_workers(settings) == [(other, False), (ended, False), (found, True)]
+    register(settings, "reader", "group", "http://127.0.0.1:2")
+    assert stale.exists()
+    register(settings, "encoder", "group", "http://127.0.0.1:3")
     assert not stale.exists()
     assert not gone.exists()
+    assert {one.role for one in running_workers(settings)} == {"sequence", "reader", "encoder"}
     unregister(path)
-    assert running_workers(settings) == []
+    assert {one.role for one in running_workers(settings)} == {"reader", "encoder"}
 
 
 # -- health ----------------------------------------------------------------------------------------
